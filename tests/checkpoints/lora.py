@@ -16,9 +16,9 @@ from tests.checkpoints.qwen2_vl import write_json
 
 PROJECTIONS = (
     r".*layers\.\d+\.((self_attn|mlp)\.(q|k|v|o|out|qkv|gate|up|gate_up|down)_proj"
-    r"|conv\.(in|out)_proj|feed_forward\.w\d)"
+    r"|conv\.(in|out)_proj|linear_attn\.(in_proj_\w+|out_proj)|feed_forward\.w\d)"
 )
-"""All linears of attention, of short convolutions and of MLPs, stacked or not."""
+"""All linears of attention, of delta nets, of short convolutions and of MLPs, stacked or not."""
 
 
 def make_adapter(

@@ -5,19 +5,23 @@ Sizes are known before weights are read: those of the weights from models withou
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
+from math import prod
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import torch
 from torch import nn
 
 from glimpse.engine.checkpoint.families.registry import family_of
+from glimpse.engine.checkpoint.lora import WEIGHTS_NAME
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.protocol.config import EngineOptions
+from glimpse.engine.protocol.config import EngineConfig, EngineOptions
 from glimpse.engine.worker.execution.memory_profile import DEFAULT_CPU_BYTES, foreign_bytes
 from glimpse.engine.worker.loading.resolve import context_window
+from glimpse.engine.worker.loading.weight_files import read_header
 from glimpse.engine.worker.tensors.kv_cache import CachePlan, CacheShape
 from glimpse.native.memory import available_memory
 
@@ -77,7 +81,7 @@ class MemoryNeeds:
 
 
 def choose_scheme(
-    options: EngineOptions,
+    options: EngineConfig,
     config: ModelConfig,
     make_empty: Callable[[Scheme], nn.Module],
     *,
@@ -87,7 +91,7 @@ def choose_scheme(
     """Returns the scheme for a checkpoint whose weights are not quantized, and logs why.
 
     Args:
-        options: engine options.
+        options: engine options, and the adapters that are loaded with the checkpoint.
         config: configuration of the model.
         make_empty: returns the model with this scheme on torch's meta device. Raises CheckpointError if the scheme does
             not support the model.
@@ -95,7 +99,8 @@ def choose_scheme(
         dtype: dtype of weights that are not quantized, and of activations.
 
     Raises:
-        CheckpointError: no scheme fits, the system does not say how much memory there is, or there are several ranks.
+        CheckpointError: no scheme fits, the system does not say how much memory there is, there are several ranks, or
+            an adapter cannot be read.
     """
     if options.tensor_parallel_size > 1:
         raise CheckpointError(
@@ -103,10 +108,18 @@ def choose_scheme(
             f" {options.tensor_parallel_size}, because each rank would choose by the memory of its own device"
         )
     needs = memory_needs(options, config, make_empty, device=device, dtype=dtype)
+    needs = replace(needs, besides=needs.besides + _adapter_bytes(options, dtype))
     available = available_bytes(options, device)
     chosen = needs.best_within(available)
     _log.info("--quantization auto: %s", needs.explain(chosen, available))
     return chosen
+
+
+def _adapter_bytes(config: EngineConfig, dtype: torch.dtype) -> int:
+    paths = config.lora_modules if config.restored_adapters is None else config.restored_adapters
+    files = (Path(path, WEIGHTS_NAME) for path in paths.values())
+    tensors = (tensor for file in files if file.is_file() for tensor in read_header(file).values())
+    return dtype.itemsize * sum(prod(tensor.shape) for tensor in tensors)
 
 
 def memory_needs(

@@ -59,7 +59,7 @@ def read_headers(path: Path) -> dict[str, StoredTensor] | None:
     files = weight_files(path)
     if not all(file.exists() for file in files):
         return None
-    return {name: tensor for file in files for name, tensor in _read_header(file).items()}
+    return {name: tensor for file in files for name, tensor in read_header(file).items()}
 
 
 def checkpoint_digest(folders: Iterable[str]) -> str:
@@ -87,7 +87,8 @@ def checkpoint_digest(folders: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def _read_header(file: Path) -> Mapping[str, StoredTensor]:
+def read_header(file: Path) -> Mapping[str, StoredTensor]:
+    """Returns the tensors of one file. Raises CheckpointError if it cannot be read."""
     return _read_gguf_header(file) if is_gguf(file) else _read_safetensors_header(file)
 
 

@@ -18,7 +18,7 @@ from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.low_rank import LowRankUpdate, LowRankUpdatePart
-from glimpse.engine.worker.layers.mixers import Attention, ShortConvMixer
+from glimpse.engine.worker.layers.mixers import Attention, DeltaNetMixer, ShortConvMixer
 from glimpse.engine.worker.layers.mlp import GatedMLP
 from glimpse.engine.worker.loading.weights import checkpoint_name
 from glimpse.engine.worker.models.decoder import DecoderLayer
@@ -30,9 +30,12 @@ _TENSOR = re.compile(r"base_model\.model\.(.+)\.lora_([AB])(?:\.default)?\.weigh
 _DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64}
 _MOST_HEADER_BYTES = 8 << 20
 """Limit for the file of an adapter, which has some hundred tensors."""
-_ROW_PARALLEL = ("o_proj.weight", "down_proj.weight", "conv.out_proj.weight")
+_ROW_PARALLEL = ("o_proj.weight", "down_proj.weight", "conv.out_proj.weight", "linear_attn.out_proj.weight")
 """Matrices whose inputs are divided over ranks, as `shard_tensor` does; of all others it divides the outputs."""
-_EXPECTED = "linears of the encoder, and of attention, short convolutions and MLPs in the decoder, as lora_A and lora_B"
+_EXPECTED = (
+    "linears of the encoder, and of attention, delta nets, short convolutions and MLPs in the decoder, as lora_A and"
+    " lora_B"
+)
 
 
 class _Part(NamedTuple):
@@ -168,6 +171,10 @@ def _linears(layer: DecoderLayer) -> Iterator[tuple[tuple[str, ...], nn.Module]]
         yield ("self_attn.o_proj",), mixer.out
         if mixer.gate_proj is not None:
             yield ("self_attn.q_gate",), mixer.gate_proj
+    if isinstance(mixer, DeltaNetMixer):
+        yield ("linear_attn.in_proj_qkv", "linear_attn.in_proj_z"), mixer.net.in_proj
+        yield ("linear_attn.in_proj_b", "linear_attn.in_proj_a"), mixer.net.rates_proj
+        yield ("linear_attn.out_proj",), mixer.out
     if isinstance(mixer, ShortConvMixer):
         yield ("conv.in_proj", "conv.in_proj_c", "conv.in_proj_x"), mixer.layer.in_proj
         yield ("conv.out_proj",), mixer.out

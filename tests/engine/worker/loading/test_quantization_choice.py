@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from torch import nn
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
@@ -28,6 +29,7 @@ from glimpse.engine.worker.loading.quantization_choice import (
     encoder_cache_bytes,
     memory_needs,
 )
+from tests.checkpoints.lora import make_adapter
 from tests.checkpoints.quantized import WeightFormat, quantize_checkpoint
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.engine.levels import needs_kernels
@@ -201,6 +203,16 @@ def test_engine_refuses_to_load_if_nothing_fits(tiny_checkpoint: Path, monkeypat
         load(tiny_checkpoint, monkeypatch, needs.weights["int4"] + needs.besides - 1, backend="torch")
 
 
+def test_adapters_need_room_too(tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    adapter = make_adapter(tmp_path / "a", tiny_checkpoint)
+    num_bytes = 4 * sum(matrix.numel() for matrix in load_file(adapter / "adapter_model.safetensors").values())
+    needs, modules = needs_of(tiny_checkpoint), {"a": str(adapter)}
+    for missing, scheme in ((0, "none"), (1, "int8")):
+        available = needs.weights[None] + needs.besides + num_bytes - missing
+        engine = load(tiny_checkpoint, monkeypatch, available, backend="torch", lora_modules=modules)
+        assert engine.ready.quantization == scheme
+
+
 def test_engine_refuses_to_choose_where_the_system_does_not_say(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(CheckpointError, match="--quantization auto: this system does not say"):
         load(tiny_checkpoint, monkeypatch, None)
@@ -217,7 +229,7 @@ def test_ranks_do_not_choose(tiny_checkpoint: Path):
     config = load_model_config(tiny_checkpoint)
     with pytest.raises(CheckpointError, match="--quantization auto: expected none, int8, int4 or fp8 with --tensor"):
         choose_scheme(
-            EngineOptions(tensor_parallel_size=2),
+            EngineConfig(model_path=str(tiny_checkpoint), tensor_parallel_size=2),
             config,
             lambda _scheme: nn.Module(),
             device=CPU,

@@ -102,6 +102,7 @@ def core_of_threads(config: EngineConfig, rendezvous_file: Path, pool: ThreadPoo
             encoder_cache_bytes=1 << 20,
             prefix_caching=True,
             max_decode_slowdown=2.5,
+            num_states=runners[0].num_states,
         ),
         max_waiting=4,
     )
@@ -177,8 +178,9 @@ def test_ranks_share_norms_of_heads_and_stacked_weights(tmp_path: Path, family: 
     assert_ranks_answer_as_one(whole, 2, make_prompt(3, 30), tmp_path, max_tokens=6, tolerance=1e-4)
 
 
-def test_ranks_divide_the_matrices_of_adapters(tmp_path: Path):
-    path = make_text_checkpoint(tmp_path / "text", "phi4 mini")
+@pytest.mark.parametrize("family", ["phi4 mini", "qwen3_5"])
+def test_ranks_divide_the_matrices_of_adapters(tmp_path: Path, family: str):
+    path = make_text_checkpoint(tmp_path / "text", family)
     modules = {"a": str(make_adapter(tmp_path / "adapter", path))}
     whole = EngineConfig(model_path=str(path), device="cpu", dtype="float32", num_threads=1, lora_modules=modules)
     assert_ranks_answer_as_one(whole, 2, make_prompt(3, 30), tmp_path, max_tokens=6, tolerance=1e-4, adapter="a")
