@@ -41,7 +41,7 @@ _NUM_RUNS = {
     "tensor": 5_000,
     "pickle": 4_000,
 }
-"""Runs of each target with --deterministic. Together they take about a minute of CPU time, half of it for the processes' start."""
+"""Runs of each target with --deterministic. Together they take a minute of CPU time, half of it to start."""
 
 
 def main() -> None:
