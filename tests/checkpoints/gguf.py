@@ -382,7 +382,7 @@ def dequantized(
         for each in GGUFReader(file).tensors
     }
     names = {name: gguf_name(name, architecture, config) for name in checkpoint_names}
-    assert sorted(names.values()) == sorted(name for name in stored if not name.startswith("rope_factors"))
+    assert sorted(names.values()) == sorted(name for name in stored if not name.startswith("rope_"))
     weights = {
         name: _conversion(name, architecture).inverse(stored[theirs], config)
         for name, theirs in names.items()

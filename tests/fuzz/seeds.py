@@ -27,7 +27,8 @@ def seeds_of(target: str) -> list[bytes]:
 def _gguf() -> list[bytes]:
     sentencepiece = gguf_files.model({"tokenizer.ggml.model": (gguf_files.STRING, gguf_files.text("llama"))})
     hostile = (data for data, _ in gguf_files.hostile_headers().values())
-    return [gguf_files.model(), sentencepiece, gguf_files.mmproj(), gguf_files.valid(), *hostile]
+    encoders = map(gguf_files.mmproj, gguf_files.ENCODERS)
+    return [gguf_files.model(), sentencepiece, *encoders, gguf_files.valid(), *hostile]
 
 
 def _texts() -> list[bytes]:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import DecodeError
@@ -15,7 +16,9 @@ from google.protobuf.message import DecodeError
 from glimpse.engine.checkpoint.gguf.architectures import MMPROJ
 from glimpse.engine.checkpoint.gguf.folder import read_files
 from glimpse.engine.checkpoint.gguf.header import Gguf
+from glimpse.engine.checkpoint.gguf.mmproj import check_pair, read_preprocessors, with_encoder
 from glimpse.engine.checkpoint.gguf.names import checkpoint_tensors
+from glimpse.engine.checkpoint.gguf.projectors import projector_of
 from glimpse.engine.checkpoint.grammar.lark import GrammarError
 from glimpse.engine.checkpoint.text.grammar_check import check_text
 from glimpse.engine.errors import CheckpointError
@@ -151,6 +154,17 @@ def fuzz_message_type(data: bytes) -> None:
                 reader.read("{}")
 
 
+def read_encoder(mmproj: Gguf, file: Path) -> dict[str, Any]:
+    """Returns what `config.json` says of a model with this encoder, whose decoder is written into the file."""
+    projector = projector_of(mmproj)
+    architecture = next(iter(projector.architectures)) if projector else "llama"
+    placeholders = projector.placeholders.values() if projector else ()
+    file.write_bytes(gguf_files.decoder(architecture, [each[0] for each in placeholders] or ["a"]))
+    check_pair(text := Gguf(file), mmproj)
+    read_preprocessors(mmproj)
+    return with_encoder({"rope_scaling": None, "rope_theta": 1e4, "head_dim": 8}, text, mmproj)
+
+
 def fuzz_gguf(data: bytes) -> None:
     """Reads headers of GGUF files, and the configuration and the tokenizer in them, or the encoder's."""
     with tempfile.TemporaryDirectory() as folder, suppress(CheckpointError):
@@ -161,9 +175,8 @@ def fuzz_gguf(data: bytes) -> None:
         if gguf.get("general.architecture") != MMPROJ:
             read_files(gguf)
             return
-        (text := Path(folder, "text.gguf")).write_bytes(gguf_files.model(gguf_files.IMAGE_MODEL))
         checkpoint_tensors(gguf)
-        read_files(Gguf(text), gguf)
+        read_encoder(gguf, Path(folder, "text.gguf"))
 
 
 def fuzz_document(data: bytes) -> None:

@@ -115,37 +115,107 @@ IMAGE_MODEL: Mapping[str, tuple[int, bytes]] = {
 """Changes of a model that `mmproj` is the encoder of."""
 
 
-def mmproj() -> bytes:
+_VISION: Mapping[str, int | float | bool | str] = {
+    "clip.vision.block_count": 1,
+    "clip.vision.embedding_length": 8,
+    "clip.vision.patch_size": 2,
+    "clip.vision.image_size": 4,
+    "clip.vision.attention.head_count": 2,
+    "clip.vision.attention.layer_norm_epsilon": 1e-6,
+}
+_VISION_SIZES: Mapping[str, Sequence[int]] = {
+    "v.patch_embd.weight": (2, 2, 3, 8),
+    "v.position_embd.weight": (8, 4),
+    "v.blk.0.ln1.weight": (8,),
+    "v.blk.0.ffn_up.weight": (8, 16),
+}
+_AUDIO: Mapping[str, int | float | bool | str] = {
+    "clip.has_audio_encoder": True,
+    "clip.audio.block_count": 1,
+    "clip.audio.embedding_length": 8,
+    "clip.audio.attention.head_count": 2,
+    "clip.audio.num_mel_bins": 8,
+}
+ENCODERS: Mapping[str, tuple[Mapping[str, int | float | bool | str], Mapping[str, Sequence[int]]]] = {
+    "idefics3": ({"clip.use_gelu": True, "clip.vision.projector.scale_factor": 2}, {"mm.model.fc.weight": (32, 32)}),
+    "glm4v": (
+        {"clip.use_silu": True},
+        {"v.blk.0.attn_qkv.weight": (8, 24), "mm.model.fc.weight": (32, 32), "mm.up.weight": (32, 48)},
+    ),
+    "paddleocr": ({"clip.use_gelu": True}, {"mm.1.weight": (32, 32), "mm.2.weight": (32, 32)}),
+    "resampler": (
+        {"clip.use_gelu": True, "clip.minicpmv_version": 3},
+        {"resampler.proj.weight": (32, 32), "resampler.query": (32, 4), "resampler.attn.q.weight": (32, 32)},
+    ),
+    "minicpmv4_6": (
+        {"clip.use_gelu": True, "clip.vision.projector.scale_factor": 4},
+        {"mm.up.weight": (32, 64), "mm.down.weight": (64, 32)},
+    ),
+    "gemma4v": (
+        _AUDIO,
+        {
+            "v.position_embd.weight": (8, 16, 2),
+            "v.blk.0.attn_q.weight": (8, 8),
+            "v.blk.0.attn_q.input_min": (1,),
+            "mm.input_projection.weight": (8, 32),
+            "a.conv1d.0.weight": (3, 3, 1, 4),
+            "a.conv1d.1.weight": (3, 3, 4, 2),
+            "a.blk.0.conv_dw.weight": (3, 8),
+            "a.pre_encode.out.weight": (8, 6),
+        },
+    ),
+    "ultravox": (
+        {**_AUDIO, "clip.audio.projector.stack_factor": 2, "clip.audio.attention.layer_norm_epsilon": 1e-5},
+        {
+            "a.position_embd.weight": (8, 4),
+            "a.blk.0.ffn_up.weight": (8, 16),
+            "mm.a.mlp.1.weight": (16, 24),
+            "mm.a.mlp.2.weight": (12, 32),
+        },
+    ),
+}
+"""Metadata and tensors of encoders, besides those of all, by `clip.projector_type`."""
+
+
+def mmproj(kind: str = "idefics3") -> bytes:
     """A file with the metadata of an encoder with one block, and the tensors that tell its sizes."""
-    numbers = {
-        "block_count": 1,
-        "embedding_length": 8,
-        "patch_size": 2,
-        "image_size": 4,
-        "attention.head_count": 2,
-        "projector.scale_factor": 2,
-    }
-    entries = [entry(f"clip.vision.{key}", UINT32, struct.pack("<I", value)) for key, value in numbers.items()]
+    metadata, own_sizes = ENCODERS[kind]
+    values = {"general.architecture": "clip", "clip.projector_type": kind, **_VISION, **metadata}
+    entries = [_value(key, value) for key, value in values.items()]
     entries += [
-        entry("general.architecture", STRING, text("clip")),
-        entry("clip.projector_type", STRING, text("idefics3")),
-        entry("clip.use_gelu", BOOL, b"\1"),
-        entry("clip.vision.attention.layer_norm_epsilon", FLOAT32, struct.pack("<f", 1e-6)),
         entry("clip.vision.is_deepstack_layers", ARRAY, array(BOOL, 1, b"\0")),
+        entry("clip.vision.wa_layer_indexes", ARRAY, array(UINT32, 1, bytes(4))),
         entry("clip.vision.image_mean", ARRAY, array(FLOAT32, 3, bytes(12))),
         entry("clip.vision.image_std", ARRAY, array(FLOAT32, 3, struct.pack("<3f", 1, 1, 1))),
     ]
-    sizes: Mapping[str, Sequence[int]] = {
-        "v.patch_embd.weight": (2, 2, 3, 8),
-        "v.blk.0.ln1.weight": (8,),
-        "v.blk.0.ffn_up.weight": (8, 16),
-        "mm.model.fc.weight": (32, 32),
-    }
     tensors, size = list[bytes](), 0
-    for name, each in sizes.items():
+    for name, each in {**_VISION_SIZES, **own_sizes}.items():
         tensors.append(described(name, each, F32, size))
-        size += 4 * prod(each)
+        size += -(-4 * prod(each) // 32) * 32
     return gguf(entries, tensors, bytes(size))
+
+
+def _value(key: str, value: int | float | bool | str) -> bytes:
+    match value:
+        case bool():
+            return entry(key, BOOL, struct.pack("?", value))
+        case int():
+            return entry(key, UINT32, struct.pack("<I", value))
+        case float():
+            return entry(key, FLOAT32, struct.pack("<f", value))
+        case str():
+            return entry(key, STRING, text(value))
+
+
+def decoder(architecture: str, tokens: Sequence[str]) -> bytes:
+    """A file with what an encoder is compared with: a decoder of width 32, whose positions have axes, and tokens."""
+    entries = [
+        _value("general.architecture", architecture),
+        _value(f"{architecture}.embedding_length", 32),
+        entry(f"{architecture}.rope.dimension_sections", ARRAY, array(UINT32, 3, struct.pack("<3I", 2, 1, 1))),
+        entry("tokenizer.ggml.tokens", ARRAY, array(STRING, len(tokens), b"".join(map(text, tokens)))),
+    ]
+    return gguf(entries)
 
 
 def hostile_headers() -> dict[str, tuple[bytes, str]]:

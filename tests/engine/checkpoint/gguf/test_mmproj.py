@@ -9,13 +9,15 @@ import pytest
 
 from glimpse.engine.checkpoint.gguf import folder
 from glimpse.engine.checkpoint.gguf.folder import ENCODER
+from glimpse.engine.checkpoint.gguf.header import Gguf
 from glimpse.engine.checkpoint.location import resolve_checkpoint
 from glimpse.engine.errors import CheckpointError
 from tests.checkpoints.glm import make_glm4v_checkpoint
 from tests.checkpoints.mmproj import write_mmproj, write_pair
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
-from tests.hostile.gguf_files import IMAGE_MODEL, STRING, hostile_headers, mmproj, model, text
+from tests.fuzz.targets import read_encoder
+from tests.hostile.gguf_files import ENCODERS, IMAGE_MODEL, STRING, hostile_headers, mmproj, model, text
 
 
 @pytest.fixture(scope="module")
@@ -88,11 +90,18 @@ def test_a_decoder_whose_family_reads_images_needs_its_encoder(tmp_path: Path) -
         resolve_checkpoint(str(file))
 
 
-def test_the_encoder_that_is_fuzzed_is_valid(tmp_path: Path) -> None:
+def test_a_pair_that_is_fuzzed_is_valid(tmp_path: Path) -> None:
     for name, content in (("model", model(IMAGE_MODEL)), ("mmproj", mmproj())):
         (tmp_path / f"{name}.gguf").write_bytes(content)
     path = resolve_checkpoint(str(tmp_path / "model.gguf"))
     assert json.loads((path / "config.json").read_bytes())["vision_config"]["image_size"] == 4
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_encoders_that_are_fuzzed_are_valid(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "mmproj.gguf").write_bytes(mmproj(kind))
+    config = read_encoder(Gguf(tmp_path / "mmproj.gguf"), tmp_path / "text.gguf")
+    assert {"vision_config", "audio_config"} & {*config}
 
 
 @pytest.mark.parametrize("name", ["empty", "text of 2^64 bytes", "size 2^64", "tensors overlap"])

@@ -67,6 +67,7 @@ def assert_agrees(file: Path, checkpoint: Path, architecture: str) -> None:
         ("qwen2", "qwen2"),
         ("qwen3", "qwen3"),
         ("gemma3", "gemma3"),
+        ("gemma4", "gemma4"),
         ("lfm2", "lfm2"),
         ("qwen3_5", "qwen35"),
         ("phi3 128k", "phi3"),
