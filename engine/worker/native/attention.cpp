@@ -27,9 +27,10 @@ struct alignas(64) ThreadSpace {
   Partial totals[kTaskTiles];
   Partial partial;
   T last_values[kMaxHeadDim * kMaxBlockSize];
-  // A range of keys and values of 8 bits, widened.
+  // A range of keys and values of 8 bits: their integers, widened, and their scales.
   T keys[kRangeKeys * kMaxHeadDim];
   T values[kMaxHeadDim * kRangeKeys];
+  float key_scales[kRangeKeys], value_scales[kRangeKeys];
 };
 
 int range_count(int num_keys) { return (num_keys + kRangeKeys - 1) / kRangeKeys; }
@@ -78,6 +79,11 @@ KeyRange<T> find_range(const HeadShape& shape, const KeySource& source, const La
   range.first = index * kRangeKeys;
   range.num_keys = std::min(kRangeKeys, source.num_keys - range.first);
   range.value_stride = source.is_int8 ? kBlockKeys : source.block_size;
+  if (source.is_int8) {
+    range.key_scales = space.key_scales;
+    range.value_scales = space.value_scales;
+    std::fill_n(space.value_scales + range.num_keys, kRangeKeys - range.num_keys, 0.0f);  // weights are finite
+  }
   for (int i = 0; i * kBlockKeys < range.num_keys; ++i) {
     const int key = range.first + i * kBlockKeys;
     const long block = source.blocks ? source.blocks[key / source.block_size] : key / source.block_size;
@@ -88,9 +94,10 @@ KeyRange<T> find_range(const HeadShape& shape, const KeySource& source, const La
       const int count = std::min(kBlockKeys, range.num_keys - i * kBlockKeys);
       T* wide_keys = space.keys + i * kBlockKeys * shape.query_dim;
       T* wide_values = space.values + i * kBlockKeys * shape.value_dim;
-      widen_keys(reinterpret_cast<const std::int8_t*>(keys), place, count, shape.query_dim, wide_keys);
+      widen_keys(reinterpret_cast<const std::int8_t*>(keys), place, count, shape.query_dim, wide_keys,
+                 space.key_scales + i * kBlockKeys);
       widen_values(reinterpret_cast<const std::int8_t*>(values), place, count, shape.value_dim, source.block_size,
-                   wide_values);
+                   wide_values, space.value_scales + i * kBlockKeys);
       range.keys[i] = wide_keys;
       range.values[i] = wide_values;
     } else {

@@ -125,7 +125,17 @@ __m512 mask_and_find_max(const QueryTile& tile, const KeyRange<bf16>& range, Vis
   return _mm512_max_ps(max, other_max);
 }
 
-// Converts scores [num_rows][columns] to weights, maxima and sums.
+// Multiplies each row of scores [num_rows][columns] by its scale.
+void scale_rows(const float* scales, int num_rows, int columns, float* scores) {
+  for (int row = 0; row < num_rows; ++row, scores += columns) {
+    for (int column = 0; column < columns; column += kLanes) {
+      const __m512 score = _mm512_load_ps(scores + column);
+      _mm512_store_ps(scores + column, _mm512_mul_ps(score, _mm512_set1_ps(scales[row])));
+    }
+  }
+}
+
+// Converts scores [num_rows][columns] to weights, maxima and sums. The scales of values are those of weights.
 void softmax(const HeadShape& shape, const QueryTile& tile, const KeyRange<bf16>& range, Visible visible, int num_rows,
              Workspace& workspace, Partial& partial) {
   // Rounding two rows returns 16 values of the first and 16 of the second; the matrix units require them interleaved.
@@ -141,10 +151,14 @@ void softmax(const HeadShape& shape, const QueryTile& tile, const KeyRange<bf16>
     const __m512 origin = finite_or_zero(max);
     __m512 even_sum = _mm512_setzero_ps(), odd_sum = _mm512_setzero_ps();
     for (int row = 0; row < num_rows; row += 2) {
-      const __m512 even = exp2_vector(_mm512_fmsub_ps(_mm512_load_ps(scores + row * columns), scale, origin));
-      const __m512 odd = exp2_vector(_mm512_fmsub_ps(_mm512_load_ps(scores + (row + 1) * columns), scale, origin));
+      __m512 even = exp2_vector(_mm512_fmsub_ps(_mm512_load_ps(scores + row * columns), scale, origin));
+      __m512 odd = exp2_vector(_mm512_fmsub_ps(_mm512_load_ps(scores + (row + 1) * columns), scale, origin));
       even_sum = _mm512_add_ps(even_sum, even);
       odd_sum = _mm512_add_ps(odd_sum, odd);
+      if (range.value_scales) {
+        even = _mm512_mul_ps(even, _mm512_set1_ps(range.value_scales[row]));
+        odd = _mm512_mul_ps(odd, _mm512_set1_ps(range.value_scales[row + 1]));
+      }
       const __m512i rounded = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(odd, even));
       _mm512_store_si512(weights + row * columns, _mm512_permutexvar_epi16(alternating, rounded));
     }
@@ -167,6 +181,7 @@ void attend(const HeadShape& shape, const QueryTile& tile, const KeyRange<bf16>&
     multiply(segments, num_segments, depth, shape.query_dim, kBlockKeys, tile.packed, tile.columns,
              workspace.scores + block * kBlockKeys * tile.columns);
   }
+  if (range.key_scales) scale_rows(range.key_scales, num_blocks * kBlockKeys, tile.columns, workspace.scores);
   hide_keys(tile, range.first, visible.hidden, workspace.scores);
   softmax(shape, tile, range, visible, num_blocks * kBlockKeys, workspace, partial);
   multiply(range.values, num_blocks, kBlockKeys, range.value_stride, shape.value_dim, workspace.weights, tile.columns,

@@ -107,6 +107,17 @@ void softmax(const HeadShape& shape, const QueryTile& tile, int first_key, Visib
   Lanes::store(partial.sum + column, even_sum + odd_sum);
 }
 
+// Multiplies each row of scores or weights [num_rows][columns] by its scale.
+void scale_rows(const float* scales, int num_rows, int columns, float* rows) {
+  for_vectors(columns, [&](auto lanes, int column) {
+    using Lanes = decltype(lanes);
+    for (int row = 0; row < num_rows; ++row) {
+      float* place = rows + row * columns + column;
+      Lanes::store(place, Lanes::load(place) * Lanes::splat(scales[row]));
+    }
+  });
+}
+
 template <class T>
 void attend(const HeadShape& shape, const QueryTile& tile, const KeyRange<T>& range, Workspace& workspace,
             Partial& partial) {
@@ -116,11 +127,13 @@ void attend(const HeadShape& shape, const QueryTile& tile, const KeyRange<T>& ra
     multiply(&range.keys[block], 1, shape.query_dim, shape.query_dim, kBlockKeys, tile.wide, tile.columns,
              workspace.panel, workspace.scores + block * kBlockKeys * tile.columns);
   }
+  const int num_rows = num_blocks * kBlockKeys;
+  if (range.key_scales) scale_rows(range.key_scales, num_rows, tile.columns, workspace.scores);
   hide_keys(tile, range.first, visible.hidden, workspace.scores);
   for_vectors(tile.columns, [&](auto lanes, int column) {
-    softmax<decltype(lanes)>(shape, tile, range.first, visible, num_blocks * kBlockKeys, column,
-                             workspace.scores + column, partial);
+    softmax<decltype(lanes)>(shape, tile, range.first, visible, num_rows, column, workspace.scores + column, partial);
   });
+  if (range.value_scales) scale_rows(range.value_scales, num_rows, tile.columns, workspace.scores);
   multiply(range.values, num_blocks, kBlockKeys, range.value_stride, shape.value_dim, workspace.scores, tile.columns,
            workspace.panel, partial.out);
 }

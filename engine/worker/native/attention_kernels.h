@@ -44,6 +44,9 @@ struct KeyRange {
   long value_stride;
   int first;
   int num_keys;
+  // [256], of keys and values that are integers; null: they are not. They scale scores and weights instead.
+  const float* key_scales;
+  const float* value_scales;
 };
 
 // Softmax-weighted sum of values over some keys, before the division: out · exp2(max) is the sum of weighted values,

@@ -45,47 +45,26 @@ void store(const T* head, int head_dim, int8_t* to, long stride) {
   for (int i = 0; i < head_dim + kScaleBytes; ++i) to[i * stride] = bytes[i];
 }
 
-template <class T>
-INLINED void widen_rows(const int8_t* row, int count, int head_dim, T* __restrict to) {
-  for (int key = 0; key < count; ++key, row += head_dim + kScaleBytes, to += head_dim) {
-    float scale;
-    std::memcpy(&scale, row + head_dim, kScaleBytes);
-    for (int i = 0; i < head_dim; ++i) assign(to[i], static_cast<float>(row[i]) * scale);
-  }
+// Integers of 8 bits are exact in both types, so nothing is rounded.
+INLINED void assign_integer(float& to, std::int8_t value) { to = value; }
+INLINED void assign_integer(bf16& to, std::int8_t value) {
+  const float exact = value;
+  std::uint32_t bits;
+  std::memcpy(&bits, &exact, sizeof bits);
+  to = static_cast<bf16>(bits >> 16);
 }
 
 template <class T>
-INLINED void widen_columns(const int8_t* column, const float* scales, int head_dim, int block_size, T* __restrict to) {
-  for (int i = 0; i < head_dim; ++i, column += block_size, to += kBlockKeys) {
-    for (int key = 0; key < kBlockKeys; ++key) assign(to[key], static_cast<float>(column[key]) * scales[key]);
-  }
+INLINED void widen_rows(const std::int8_t* row, long stride, int count, int width, T* __restrict to) {
+  for (int i = 0; i < count; ++i, row += stride, to += width)
+    for (int place = 0; place < width; ++place) assign_integer(to[place], row[place]);
 }
 
-VECTORIZED void widen_rows_clone(const int8_t* row, int count, int head_dim, bf16* to) {
-  widen_rows(row, count, head_dim, to);
+VECTORIZED void widen_clone(const std::int8_t* row, long stride, int count, int width, bf16* to) {
+  widen_rows(row, stride, count, width, to);
 }
-VECTORIZED void widen_rows_clone(const int8_t* row, int count, int head_dim, float* to) {
-  widen_rows(row, count, head_dim, to);
-}
-VECTORIZED void widen_columns_clone(const int8_t* column, const float* scales, int head_dim, int block_size, bf16* to) {
-  widen_columns(column, scales, head_dim, block_size, to);
-}
-VECTORIZED void widen_columns_clone(const int8_t* column, const float* scales, int head_dim, int block_size,
-                                    float* to) {
-  widen_columns(column, scales, head_dim, block_size, to);
-}
-
-template <class T>
-void widen_block(const int8_t* block, int first, int count, int head_dim, int block_size, T* to) {
-  const int8_t* planes = block + static_cast<long>(head_dim) * block_size + first;
-  float scales[kBlockKeys] = {};
-  for (int key = 0; key < count; ++key) {
-    std::uint32_t bits = 0;
-    for (int byte = 0; byte < kScaleBytes; ++byte)
-      bits |= static_cast<std::uint32_t>(static_cast<std::uint8_t>(planes[byte * block_size + key])) << 8 * byte;
-    std::memcpy(&scales[key], &bits, sizeof bits);
-  }
-  widen_columns_clone(block + first, scales, head_dim, block_size, to);
+VECTORIZED void widen_clone(const std::int8_t* row, long stride, int count, int width, float* to) {
+  widen_rows(row, stride, count, width, to);
 }
 
 }  // namespace
@@ -93,18 +72,29 @@ void widen_block(const int8_t* block, int first, int count, int head_dim, int bl
 void quantize_head(const bf16* head, int head_dim, int8_t* to, long stride) { store(head, head_dim, to, stride); }
 void quantize_head(const float* head, int head_dim, int8_t* to, long stride) { store(head, head_dim, to, stride); }
 
-void widen_keys(const int8_t* block, int first, int count, int head_dim, bf16* wide) {
-  widen_rows_clone(block + static_cast<long>(first) * (head_dim + kScaleBytes), count, head_dim, wide);
-}
-void widen_keys(const int8_t* block, int first, int count, int head_dim, float* wide) {
-  widen_rows_clone(block + static_cast<long>(first) * (head_dim + kScaleBytes), count, head_dim, wide);
+template <class T>
+void widen_keys(const int8_t* block, int first, int count, int head_dim, T* wide, float* scales) {
+  const int row = head_dim + kScaleBytes;
+  const int8_t* keys = block + static_cast<long>(first) * row;
+  widen_clone(keys, row, count, head_dim, wide);
+  for (int key = 0; key < count; ++key) std::memcpy(&scales[key], keys + key * row + head_dim, kScaleBytes);
 }
 
-void widen_values(const int8_t* block, int first, int count, int head_dim, int block_size, bf16* wide) {
-  widen_block(block, first, count, head_dim, block_size, wide);
+template <class T>
+void widen_values(const int8_t* block, int first, int count, int head_dim, int block_size, T* wide, float* scales) {
+  widen_clone(block + first, block_size, head_dim, kBlockKeys, wide);
+  const int8_t* planes = block + static_cast<long>(head_dim) * block_size + first;
+  for (int key = 0; key < count; ++key) {
+    std::uint32_t bits = 0;
+    for (int byte = 0; byte < kScaleBytes; ++byte)
+      bits |= static_cast<std::uint32_t>(static_cast<std::uint8_t>(planes[byte * block_size + key])) << 8 * byte;
+    std::memcpy(&scales[key], &bits, sizeof bits);
+  }
 }
-void widen_values(const int8_t* block, int first, int count, int head_dim, int block_size, float* wide) {
-  widen_block(block, first, count, head_dim, block_size, wide);
-}
+
+template void widen_keys(const int8_t*, int, int, int, bf16*, float*);
+template void widen_keys(const int8_t*, int, int, int, float*, float*);
+template void widen_values(const int8_t*, int, int, int, int, bf16*, float*);
+template void widen_values(const int8_t*, int, int, int, int, float*, float*);
 
 }  // namespace glimpse

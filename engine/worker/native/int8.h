@@ -12,12 +12,13 @@ constexpr int kScaleBytes = 4;
 void quantize_head(const bf16* head, int head_dim, int8_t* to, long stride);
 void quantize_head(const float* head, int head_dim, int8_t* to, long stride);
 
-// Writes `count` keys of a block from slot `first` on: [count][head_dim].
-void widen_keys(const int8_t* block, int first, int count, int head_dim, bf16* wide);
-void widen_keys(const int8_t* block, int first, int count, int head_dim, float* wide);
+// Writes the integers of `count` keys of a block from slot `first` on, [count][head_dim], and their scales.
+template <class T>
+void widen_keys(const int8_t* block, int first, int count, int head_dim, T* wide, float* scales);
 
-// Writes the values of up to 32 slots of a block from slot `first` on: [head_dim][32], with zeros after `count`.
-void widen_values(const int8_t* block, int first, int count, int head_dim, int block_size, bf16* wide);
-void widen_values(const int8_t* block, int first, int count, int head_dim, int block_size, float* wide);
+// Writes the integers of the values of 32 slots of a block from slot `first` on, [head_dim][32], and the scales of the
+// first `count`. The others' integers are any.
+template <class T>
+void widen_values(const int8_t* block, int first, int count, int head_dim, int block_size, T* wide, float* scales);
 
 }  // namespace glimpse

@@ -102,6 +102,7 @@ struct Kernels {
   bool matrix_units;      // blocks may have 32 rows, and `multiply` finishes another block meanwhile
   int64_t element_bytes;  // size of an activation in tiles: 2 (bfloat16) or 4 (float32)
   int64_t direct_rows;  // up to this number of rows, a panel is read once, from memory; more rows need it in the cache
+  int64_t streamed_rows;  // up to this number of rows, `multiply` reads a panel from its first byte to its last
   void (*lay_out_row)(const bf16* x, int64_t count, const Norm* norm, void* tile_row, int64_t num_tiles);
   // Null: the tiles are bfloat16.
   void (*lay_out_float_row)(const float* x, int64_t count, const Norm* norm, void* tile_row, int64_t num_tiles);

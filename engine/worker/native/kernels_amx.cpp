@@ -78,10 +78,10 @@ void multiply_tiles(const Block& block, Finishing* finishing) {
       for (int64_t i = 0; i < block.lines_ahead; ++i) _mm_prefetch(ahead + i * 64, _MM_HINT_T0);
     ahead += block.lines_ahead * 64;
     _tile_loadd(4, block.tiles + step * kTileBytes, 64);
-    _tile_loadd(6, weights, 64);
+    _tile_loadd(6, weights, kLineBytes);
     if (kInt8) _tile_dpbssd(0, 4, 6);
     else _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, weights + kTileBytes, 64);
+    _tile_loadd(7, weights + 64, kLineBytes);
     if (kInt8) _tile_dpbssd(1, 4, 7);
     else _tile_dpbf16ps(1, 4, 7);
     if (kSecond) {
@@ -132,9 +132,9 @@ void multiply_and_finish(const Block& block, const Weight& weight, Finishing& fi
 }  // namespace
 
 extern const Kernels kAmxKernels{
-    true,         2,          16,          lay_out_row<bf16>, nullptr,  split_row,
-    quantize_row, begin,      end,         nullptr,           multiply, multiply_and_finish,
-    finish_all,   kBlockRows, adapt<bf16>, combine<bf16>,     nullptr,  nullptr,
+    true,          2,       16,      0,        lay_out_row<bf16>,   nullptr,    split_row,  quantize_row,
+    begin,         end,     nullptr, multiply, multiply_and_finish, finish_all, kBlockRows, adapt<bf16>,
+    combine<bf16>, nullptr, nullptr,
 };
 
 }  // namespace glimpse

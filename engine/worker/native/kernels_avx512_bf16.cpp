@@ -37,8 +37,8 @@ inline void multiply_rows(const Block& block, int64_t first) {
 #pragma GCC unroll 4
     for (int line = 0; line < 16; ++line) {
       prefetch_part(ahead, block.lines_ahead, line, 16);
-      auto left = reinterpret_cast<__m512bh>(_mm512_loadu_si512(weights + line * 64));
-      auto right = reinterpret_cast<__m512bh>(_mm512_loadu_si512(weights + line * 64 + kTileBytes));
+      auto left = reinterpret_cast<__m512bh>(_mm512_loadu_si512(weights + line * kLineBytes));
+      auto right = reinterpret_cast<__m512bh>(_mm512_loadu_si512(weights + line * kLineBytes + 64));
       for (int row = 0; row < kRows; ++row) {
         auto x = reinterpret_cast<__m512bh>(_mm512_set1_epi32(load<int32_t>(pairs + row * 64 + line * 4)));
         sums[row][0] = _mm512_dpbf16_ps(sums[row][0], left, x);
@@ -71,8 +71,9 @@ void multiply(const Block& block, const Weight& weight) {
 }  // namespace
 
 extern const Kernels kAvx512Bf16Kernels{
-    false,   2,        kFewRows, lay_out_row<bf16>, nullptr,    nullptr,     quantize_row,  nullptr, nullptr,
-    nullptr, multiply, nullptr,  finish_all,        kBlockRows, adapt<bf16>, combine<bf16>, nullptr, nullptr,
+    false,        2,           kFewRows,      kFewRows, lay_out_row<bf16>, nullptr, nullptr,
+    quantize_row, nullptr,     nullptr,       nullptr,  multiply,          nullptr, finish_all,
+    kBlockRows,   adapt<bf16>, combine<bf16>, nullptr,  nullptr,
 };
 
 }  // namespace glimpse

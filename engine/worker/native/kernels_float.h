@@ -20,7 +20,23 @@ static void multiply(const Block& block, const Weight& weight) {
 }
 
 constexpr Kernels kFloatKernels{
-    false,        4,          kFewRows,    lay_out_row<bf16>, lay_out_row<float>, nullptr,
-    quantize_row, nullptr,    nullptr,     unpack_panel,      multiply,           nullptr,
-    finish_all,   kBlockRows, adapt<bf16>, combine<bf16>,     adapt<float>,       combine<float>,
+    false,
+    4,
+    kFewRows,
+    kLanes == 16 ? kFewRows : 1,
+    lay_out_row<bf16>,
+    lay_out_row<float>,
+    nullptr,
+    quantize_row,
+    nullptr,
+    nullptr,
+    unpack_panel,
+    multiply,
+    nullptr,
+    finish_all,
+    kBlockRows,
+    adapt<bf16>,
+    combine<bf16>,
+    adapt<float>,
+    combine<float>,
 };

@@ -105,7 +105,8 @@ class Multiplication {
       block.index = panel;
       block.panel = packed(panel, 0);
       block.sums = sums_;
-      block.lines_ahead = step_bytes(weight_) / 64;
+      // Processors' own prefetchers follow a panel that is read in order, and prefetches would keep them from it.
+      block.lines_ahead = x_.rows() <= kernels_.streamed_rows ? 0 : step_bytes(weight_) / 64;
       block.ahead = block.panel + kAheadBytes;
       kernels_.multiply(block, weight_);
       begin_finishing(&block, 1);

@@ -37,16 +37,15 @@ static inline void multiply_packed(const Block& block, int64_t first, int64_t ti
   const float* x = reinterpret_cast<const float*>(block.tiles) + first * kTileInputs;
   const char* ahead = block.ahead;
   for (int64_t step = 0; step < block.num_steps; ++step, x += kTileElements) {
-    const char* weights = block.panel + step * kStepBytes + tile * kTileBytes;
+    const char* weights = block.panel + step * kStepBytes + tile * 64;
     for (int i = 0; i < kTileInputs / kLineInputs; ++i) {
-      const char* line = weights + i * 64;
+      const char* line = weights + i * kLineBytes;
       if (tile == 0) prefetch_part(ahead, block.lines_ahead, i, kTileInputs / kLineInputs);
       for (int place = 0; place < kLineInputs; ++place) {
         f32v weight[kTiles * kTileVectors];
 #pragma GCC unroll 16
         for (int v = 0; v < kTiles * kTileVectors; ++v)
-          weight[v] =
-              widen_input(load<i32v>(line + v / kTileVectors * kTileBytes + v % kTileVectors * (4 * kLanes)), place);
+          weight[v] = widen_input(load<i32v>(line + v * (4 * kLanes)), place);
 #pragma GCC unroll 16
         for (int row = 0; row < kRows; ++row) {
           f32v input = splat(x[row * kTileInputs + i * kLineInputs + place]);
@@ -118,10 +117,9 @@ static void multiply_all(const Block& block) {
 
 static void unpack_panel(const char* panel, int64_t num_steps, float* unpacked) {
   for (int64_t line = 0; line < num_steps * 16; ++line, unpacked += kLineInputs * kPanelWidth) {
-    const char* from = panel + line / 16 * kStepBytes + line % 16 * 64;
 #pragma GCC unroll 16
     for (int v = 0; v < 2 * kTileVectors; ++v) {
-      i32v weights = load<i32v>(from + v / kTileVectors * kTileBytes + v % kTileVectors * (4 * kLanes));
+      i32v weights = load<i32v>(panel + line * kLineBytes + v * (4 * kLanes));
       for (int place = 0; place < kLineInputs; ++place)
         store(unpacked + place * kPanelWidth + v * kLanes, widen_input(weights, place));
     }

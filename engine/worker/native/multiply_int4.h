@@ -8,7 +8,7 @@
 
 constexpr int kGroupRows = GLIMPSE_LANES == 16 || GLIMPSE_DOTS ? 4 : 2;  // rows whose sums are in registers at a time
 constexpr int64_t kBlockBytes = kTileInputs * kPanelWidth / 2;           // 32 inputs of a panel
-constexpr int64_t kLineBytes = 64, kBlockLines = 4;
+constexpr int64_t kBlockLines = 4;
 
 // Adds the products of a block of 32 inputs.
 template <int kRows, int kGroupVectors>
@@ -22,9 +22,7 @@ static inline __attribute__((always_inline)) void add_block(const char* weights,
   for (int line = 0; line < kBlockLines; ++line) {
     i32v low[kGroupVectors], high[kGroupVectors];
     for (int v = 0; v < kGroupVectors; ++v) {
-      const char* place =
-          weights + v / kTileVectors * (kBlockBytes / 2) + line * kLineBytes + v % kTileVectors * (4 * kLanes);
-      const i32v both = load<i32v>(place);
+      const i32v both = load<i32v>(weights + line * kLineBytes + v * (4 * kLanes));
       low[v] = both & kNibbles;
       high[v] = (both >> 4) & kNibbles;
     }
@@ -47,7 +45,7 @@ static inline void multiply_groups(const Block& block, const Weight& weight, int
   const int64_t num_blocks = weight.group_size / kTileInputs;
   int64_t feature = (block.index * num_steps(weight) + block.first_step) * kPanelWidth + tile * 16;
   const GroupNumbers numbers(weight);
-  const char* weights = block.panel + tile * (kBlockBytes / 2);
+  const char* weights = block.panel + tile * 64;
   const char* x = block.tiles + first * kTileInputs;
   const GroupRow* groups = block.groups + first;
   const char* ahead = block.ahead;

@@ -23,20 +23,18 @@ static inline i32v widen_pairs(i32v line, bool odd) {
 // Sums of each row and vector: products of few rows would wait for each other.
 constexpr int num_chains(int rows) { return rows <= 2 ? 2 : 1; }
 
-// Adds the products of some lines of weights, whose tiles are `tile_bytes` apart.
+// Adds the products of some lines of weights.
 template <int kRows, int kTiles, bool kGroups>
 static inline __attribute__((always_inline)) void add_lines(
-    int64_t lines, const char* weights, int64_t tile_bytes, const char* x,
-    i32v (&sums)[num_chains(kRows)][kRows][kTiles * kTileVectors]) {
+    int64_t lines, const char* weights, const char* x, i32v (&sums)[num_chains(kRows)][kRows][kTiles * kTileVectors]) {
 #pragma GCC unroll 1  // else the compiler loads several lines ahead, and spills sums
-  for (int64_t line = 0; line < lines; ++line, weights += 64, x += 8) {
+  for (int64_t line = 0; line < lines; ++line, weights += kLineBytes, x += 8) {
 #pragma GCC unroll 2
     for (int odd = 0; odd < 2; ++odd) {
       i32v weight[kTiles * kTileVectors];
 #pragma GCC unroll 16
       for (int v = 0; v < kTiles * kTileVectors; ++v)
-        weight[v] = widen_pairs<kGroups>(
-            load<i32v>(weights + v / kTileVectors * tile_bytes + v % kTileVectors * (4 * kLanes)), odd);
+        weight[v] = widen_pairs<kGroups>(load<i32v>(weights + v * (4 * kLanes)), odd);
 #pragma GCC unroll 16
       for (int row = 0; row < kRows; ++row) {
         const i32v inputs = splat(load<int32_t>(x + row * (2 * kTileInputs) + odd * 4));
@@ -56,10 +54,9 @@ static inline void multiply_int8_rows(const Block& block, const Weight& weight, 
   constexpr int64_t kSteps = kGroups ? 1 : kGroupSteps;
   const int64_t inputs_of_step = kGroups ? weight.group_size : 64;
   const int64_t inputs = kGroups ? inputs_of_block(weight) : kTileInputs, lines = inputs / 4;  // multiplied at a time
-  const int64_t tile_bytes = kGroups ? lines * 64 : kTileBytes;
   const GroupNumbers numbers(weight);
   int64_t feature = (block.index * num_steps(weight) + block.first_step) * kPanelWidth + tile * 16;
-  const char* weights = block.panel + tile * tile_bytes;
+  const char* weights = block.panel + tile * 64;
   const char* x = block.tiles + first * (2 * kTileInputs);
   int64_t input = block.first_step * inputs_of_step % kTileInputs;  // from the first tile of activations on
   const char* ahead = block.ahead;
@@ -78,10 +75,9 @@ static inline void multiply_int8_rows(const Block& block, const Weight& weight, 
       }
 #pragma GCC unroll 1
       for (int64_t i = 0; i < inputs_of_step; i += inputs, input += inputs) {
-        add_lines<kRows, kTiles, kGroups>(lines, weights, tile_bytes, x + 2 * place_of(input), sums);
-        weights += (kGroups ? 2 : 1) * lines * 64;
+        add_lines<kRows, kTiles, kGroups>(lines, weights, x + 2 * place_of(input), sums);
+        weights += lines * kLineBytes;
       }
-      if (!kGroups) weights += kStepBytes - kTileBytes;
     }
 #pragma GCC unroll 16
     for (int v = 0; v < kTiles * kTileVectors; ++v) {

@@ -35,10 +35,9 @@ void pack_panel(const Weight& weight, const T* matrix, int64_t panel, char* to) 
   std::memset(to, 0, panel_bytes(weight));
   for (int64_t first = 0; first < weight.in_features; first += kGroup) {
     int64_t line = first / kGroup, bytes = std::min(kGroup, weight.in_features - first) * sizeof(T);
-    char* place = to + (line / 16) * kStepBytes + (line % 16) * 64;
     for (int64_t column = 0; column < kPanelWidth; ++column) {
       if (!rows[column]) continue;
-      char* group = place + (column / 16) * kTileBytes + (column % 16) * 4;
+      char* group = to + line * kLineBytes + column * 4;
       if (bytes == 4) std::memcpy(group, rows[column] + first, 4);
       else std::memcpy(group, rows[column] + first, bytes);
     }
@@ -73,9 +72,10 @@ void pack_group_panel(const Weight& weight, const char* matrix, int64_t panel, c
     const int64_t row = source_row(weight, panel, column);
     if (row < 0) continue;
     const char* from = matrix + row * (weight.in_features * weight.group_bits / 8);
-    char* place = to + column / 16 * (lines * 64) + column % 16 * 4;
-    for (int64_t block = 0; block < weight.in_features / inputs; ++block, from += lines * 4, place += lines * 128)
-      for (int64_t line = 0; line < lines; ++line) std::memcpy(place + line * 64, from + line * 4, 4);
+    char* place = to + column * 4;
+    for (int64_t block = 0; block < weight.in_features / inputs;
+         ++block, from += lines * 4, place += lines * kLineBytes)
+      for (int64_t line = 0; line < lines; ++line) std::memcpy(place + line * kLineBytes, from + line * 4, 4);
   }
 }
 
@@ -108,7 +108,7 @@ void unpack_row(const float* place, const Weight& weight, float* to) {
 
 void unpack_row(const char* place, const Weight& weight, bf16* to) {
   for (int64_t i = 0; i < weight.in_features; ++i)
-    to[i] = reinterpret_cast<const bf16*>(place + (i / 32) * kStepBytes + (i / 2 % 16) * 64)[i % 2];
+    to[i] = reinterpret_cast<const bf16*>(place + i / 2 * kLineBytes)[i % 2];
 }
 
 void from_float(float value, float* to) { *to = value; }
@@ -122,12 +122,11 @@ void from_float(float value, bf16* to) {  // to nearest, ties to even; weights a
 template <class T>
 void unpack_group_row(const Weight& weight, int64_t row, T* to) {
   const int64_t inputs = inputs_of_block(weight), lines = inputs * weight.group_bits / 32, column = row % kPanelWidth;
-  const char* panel = static_cast<const char*>(weight.panels) + row / kPanelWidth * panel_bytes(weight) +
-                      column / 16 * (lines * 64) + column % 16 * 4;
+  const char* panel = static_cast<const char*>(weight.panels) + row / kPanelWidth * panel_bytes(weight) + column * 4;
   for (int64_t i = 0; i < weight.in_features; ++i) {
     const int64_t number = (row / kPanelWidth * num_steps(weight) + i / weight.group_size) * kPanelWidth + column;
     const int64_t place = i % inputs % (lines * 4);  // of its byte in those of the row and block
-    const auto byte = static_cast<uint8_t>(panel[i / inputs * (lines * 128) + place / 4 * 64 + place % 4]);
+    const auto byte = static_cast<uint8_t>(panel[(i / inputs * lines + place / 4) * kLineBytes + place % 4]);
     const int value = weight.group_bits == 8 ? byte : i % inputs == place ? byte & 15 : byte >> 4;
     const float scale = weight.group_scale[number];
     const float minimum = weight.group_minimum ? weight.group_minimum[number] : weight.group_zero[number] * scale;
@@ -189,7 +188,7 @@ extern "C" void glimpse_unpack_rows(const Weight* weight, const int64_t* rows, i
       });
     else if (is_float32(*weight))
       unpack_row(reinterpret_cast<const float*>(panel) + column, *weight, static_cast<float*>(unpacked) + first);
-    else unpack_row(panel + column / 16 * kTileBytes + column % 16 * 4, *weight, static_cast<bf16*>(unpacked) + first);
+    else unpack_row(panel + column * 4, *weight, static_cast<bf16*>(unpacked) + first);
   }
 }
 

@@ -2,13 +2,11 @@
 //
 // A packed matrix is a sequence of panels, each with 32 output features and all inputs. A panel is a sequence of steps:
 // - float32: a step is 4 KiB, 32 inputs with 32 output features each.
-// - bfloat16 and int8: a step is 2 KiB, two tiles of 16 output features. A tile has the layout of an AMX operand: 16
-//   lines of 16 output features, each with two consecutive bfloat16 inputs or four int8 inputs, so 32 or 64 inputs.
-// - in groups: a step is a group of inputs, in blocks of 32 inputs. A block has two tiles of 16 output features. With 8
-//   bits, a tile has 8 lines as above, and in groups of 16 inputs, which are blocks themselves, 4 lines. With 4 bits,
-//   it has 4 lines: byte j of feature f in line i has input 4 · i + j of the block in its low nibble, and input 16 + 4
-//   · i
-//   + j in its high nibble.
+// - bfloat16 and int8: a step is 2 KiB, 16 lines of 32 output features, each with two consecutive bfloat16 inputs or
+//   four int8 inputs, so 32 or 64 inputs. Each half of the lines, a tile, is an operand of AMX.
+// - in groups: a step is a group of inputs, in blocks of 32 inputs. With 8 bits, a block has 8 lines as above, and in
+//   groups of 16 inputs, which are blocks themselves, 4 lines. With 4 bits, it has 4 lines: byte j of feature f in line
+//   i has input 4 · i + j of the block in its low nibble, and input 16 + 4 · i + j in its high nibble.
 // Padding is zero.
 #pragma once
 
@@ -32,7 +30,8 @@ constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileInputs = 32;  // of bfloat16 or float32
 constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kPanelWidth = 32;
-constexpr int64_t kStepBytes = 2 * kTileBytes;
+constexpr int64_t kLineBytes = 4 * kPanelWidth;
+constexpr int64_t kStepBytes = 16 * kLineBytes;
 constexpr int64_t kFloatStepBytes = kTileInputs * kPanelWidth * 4;
 // As many products of 8 bits without a sign and of 15 bits add up to 32 bits.
 constexpr int64_t kMostGroupInputs = 512;
