@@ -32,10 +32,7 @@ from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import builds, run_sized, turns
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.generation.abandoned_prompts import charge_if_unused
-from glimpse.server.generation.completion_parser import (
-    CompletionParser,
-    ReasoningReader,
-)
+from glimpse.server.generation.completion_parser import CompletionParser, ReasoningReader
 from glimpse.server.generation.constraints import ConstraintBuilder, OutputConstraints
 from glimpse.server.generation.engine_failures import check_end, check_ready
 from glimpse.server.generation.grounding import GroundingReader, placements
@@ -139,7 +136,7 @@ class CompletionGenerator:
                     await answers.add(delta)
                 yield delta
                 if is_first:  # which has been sent
-                    call.ticket.observe_first_token(delta.stats, had_media=_had_media(prompts[0]))
+                    call.ticket.observe_first_token(delta.stats, had_media=prompts[0].had_media)
                     is_first = False
             self._metrics.count_encoder_cache_hits(usage.encoder_cache_hits)
 
@@ -348,12 +345,6 @@ class _PromptScores:
             self._client, size, prompt_token_texts, self._tokenizer, self._token_ids, event.prompt_logprobs
         )
         return self._waiting
-
-
-def _had_media(prompt: LoadedPrompt) -> bool:
-    """Returns whether the prompt did not have to wait for media."""
-    usage = prompt.media_usage
-    return usage is None or not (usage.num_decoded or usage.num_fetched)
 
 
 def _check_scores(request: GenerationRequest, prompts: Sequence[LoadedPrompt]) -> None:

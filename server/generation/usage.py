@@ -27,6 +27,11 @@ class LoadedPrompt:
     parts: tuple[Sequence[str | None], ...] = ()
     """What each medium of the request became: itself (None), or the texts and images (None) of a document."""
 
+    @property
+    def had_media(self) -> bool:
+        """Whether the prompt did not have to wait for media."""
+        return self.media_usage is None or not (self.media_usage.num_decoded or self.media_usage.num_fetched)
+
 
 @dataclass(slots=True, kw_only=True)
 class Usage:
