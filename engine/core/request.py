@@ -12,6 +12,7 @@ from glimpse.engine.protocol.media import Embeddings, MediaContent, MediaSpan
 from glimpse.engine.protocol.messages import Embed, Generate, MediaInput
 from glimpse.engine.protocol.pooling_params import PoolingParams
 from glimpse.engine.protocol.sampling_params import SamplingParams
+from glimpse.media.kind import MediaKind
 
 KEY_BYTES = 32
 _NAMESPACE_DOMAIN = b"glimpse.media.namespace.v1"
@@ -96,7 +97,7 @@ class ModelSpec:
     bad_phrases: tuple[tuple[int, ...], ...] = ()
     """Sequences of tokens that no answer has."""
     bidirectional_runs: bool = False
-    """The tokens of a run of placeholders attend to each other: a step computes them together."""
+    """The tokens of a run of placeholders of images attend to each other: a step computes them together."""
     bidirectional_prompt: bool = False
     """So do all tokens of a prompt."""
     has_output_head: bool = True
@@ -269,14 +270,15 @@ def bidirectional_parts(
     """Returns (first token, end) of the parts of a prompt whose tokens attend to each other, also to later ones.
 
     Args:
-        runs: each run of placeholder tokens is one.
+        runs: each run of placeholder tokens is one, except those of audio.
         prompt: the whole prompt is the only one.
     """
     if prompt:
         return ((0, num_prompt_tokens),)
     if not runs:
         return ()
-    return tuple((span.start + offset, span.start + offset + length) for span in spans for offset, length in span.runs)
+    seen = (span for span in spans if span.kind is not MediaKind.AUDIO)
+    return tuple((span.start + offset, span.start + offset + length) for span in seen for offset, length in span.runs)
 
 
 def _check_runs(span: MediaSpan) -> None:

@@ -1,4 +1,4 @@
-"""Audio preprocessing like Qwen2-Audio's, Ultravox's and Gemma 4's: log-mel features and content key.
+"""Audio preprocessing like Qwen2-Audio's, Ultravox's and Gemma 4's: log-mel features, or samples, and content key.
 
 The features of the first two are those of Whisper's extractor, in the way of these models' processors. Qwen2-Audio's
 and Gemma 4's truncate audio to the length that the checkpoint's extractor says, 30 s.
@@ -40,6 +40,8 @@ class AudioProcessing:
     two of them, as for Ultravox."""
     floor: float | None = None
     """The features are those of `log_mel_magnitudes`; None: Whisper's."""
+    is_raw: bool = False
+    """The features of a frame are its samples, as many as `hop` and `num_mel_bins`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,7 +52,7 @@ class Audio:
     features: FloatArray
     """[mel bins, frames]: the frames that the encoder uses. If `n` frames begin within the audio, these are the first
     2 · ⌈n / 2⌉ + 1, or all if there are fewer. The reference's attention masks the others, which are silence. Without
-    `pads_to_max` these are n, at least two, and with a `floor` n - 1.
+    `pads_to_max` these are n, at least two, with a `floor` n - 1, and n where they are raw.
     """
     key: bytes
     """Content key: SHA-256 of the truncated samples and the parameters of the features."""
@@ -111,6 +113,8 @@ def audio_from_samples(samples: FloatArray, processing: AudioProcessing) -> Audi
 
 
 def _features(samples: FloatArray, num_audio_frames: int, processing: AudioProcessing) -> FloatArray:
+    if processing.is_raw:
+        return np.pad(samples, (0, -len(samples) % processing.hop)).reshape(-1, processing.hop).T
     if processing.floor is not None:
         return log_mel_magnitudes(
             samples,

@@ -16,6 +16,13 @@ from transformers.models.gemma4.configuration_gemma4 import (
 )
 from transformers.models.gemma4.feature_extraction_gemma4 import Gemma4AudioFeatureExtractor
 from transformers.models.gemma4.modeling_gemma4 import Gemma4ForConditionalGeneration
+from transformers.models.gemma4_unified.configuration_gemma4_unified import (
+    Gemma4UnifiedAudioConfig,
+    Gemma4UnifiedConfig,
+    Gemma4UnifiedTextConfig,
+    Gemma4UnifiedVisionConfig,
+)
+from transformers.models.gemma4_unified.modeling_gemma4_unified import Gemma4UnifiedForConditionalGeneration
 
 from tests.checkpoints.gemma3 import PLAIN, VOCAB_SIZE, save_tokenizer
 from tests.checkpoints.llava import draw_weights
@@ -25,6 +32,8 @@ from tests.checkpoints.text import GEMMA4_TRAITS, LARGE_GEMMA4_TRAITS, temper
 PATCH, POOL = 4, 2
 """Sides of a patch in pixels and of a token in patches."""
 BUDGET = 70
+WAVE = 640
+"""Samples of a token of audio without an encoder."""
 
 _ADDED = (
     "<|turn>",
@@ -152,12 +161,13 @@ _TOKENIZER: Mapping[str, Any] = {
 }
 
 
-def make_gemma4_checkpoint(path: Path, *, is_large: bool = False) -> Path:
+def make_gemma4_checkpoint(path: Path, *, is_large: bool = False, is_unified: bool = False) -> Path:
     """Writes a checkpoint of float32 into the folder `path` and returns it.
 
     Args:
         path: made if it does not exist.
         is_large: as 31B, where the tokens of an image attend to each other; otherwise as E2B, which hears.
+        is_unified: as 12B, which hears too and has no encoders.
     """
     torch.manual_seed(0)
     sizes: dict[str, Any] = {
@@ -168,6 +178,7 @@ def make_gemma4_checkpoint(path: Path, *, is_large: bool = False) -> Path:
         "max_position_embeddings": 512,
         "vocab_size": VOCAB_SIZE,
     }
+    is_large = is_large or is_unified
     traits = LARGE_GEMMA4_TRAITS if is_large else GEMMA4_TRAITS
     text: dict[str, Any] = {
         **sizes,
@@ -196,19 +207,31 @@ def make_gemma4_checkpoint(path: Path, *, is_large: bool = False) -> Path:
         conv_kernel_size=3,
         output_proj_dims=24,
     )
-    config = Gemma4Config(
-        text_config=Gemma4TextConfig(**text),
-        vision_config=vision,
-        audio_config=None if is_large else audio,
-        boi_token_id=TOKEN_IDS["<|image>"],
-        eoi_token_id=TOKEN_IDS["<image|>"],
-        image_token_id=TOKEN_IDS["<|image|>"],
-        boa_token_id=TOKEN_IDS["<|audio>"],
-        eoa_token_index=TOKEN_IDS["<audio|>"],
-        audio_token_id=TOKEN_IDS["<|audio|>"],
-        video_token_id=TOKEN_IDS["<|video|>"],
-    )
-    model: Any = Gemma4ForConditionalGeneration(config).float()
+    ids: dict[str, Any] = {
+        "boi_token_id": TOKEN_IDS["<|image>"],
+        "eoi_token_id": TOKEN_IDS["<image|>"],
+        "image_token_id": TOKEN_IDS["<|image|>"],
+        "boa_token_id": TOKEN_IDS["<|audio>"],
+        "eoa_token_index": TOKEN_IDS["<audio|>"],
+        "audio_token_id": TOKEN_IDS["<|audio|>"],
+        "video_token_id": TOKEN_IDS["<|video|>"],
+    }
+    if is_unified:
+        fields: dict[str, Any] = {name: text[name] for name in text if "per_layer_input" not in name}
+        pixels = Gemma4UnifiedVisionConfig(
+            patch_size=PATCH, pooling_kernel_size=POOL, mm_embed_dim=40, mm_posemb_size=BUDGET, output_proj_dims=40
+        )
+        own, waves = Gemma4UnifiedTextConfig(**fields), Gemma4UnifiedAudioConfig(audio_embed_dim=WAVE)
+        unified = Gemma4UnifiedConfig(text_config=own, vision_config=pixels, audio_config=waves, **ids)
+        model: Any = Gemma4UnifiedForConditionalGeneration(unified).float()
+    else:
+        config = Gemma4Config(
+            text_config=Gemma4TextConfig(**text),
+            vision_config=vision,
+            audio_config=None if is_large else audio,
+            **ids,
+        )
+        model = Gemma4ForConditionalGeneration(config).float()
     draw_weights(model)
     temper(model)
     # Answers have no placeholders, which the reference would take for media.
@@ -223,7 +246,9 @@ def make_gemma4_checkpoint(path: Path, *, is_large: bool = False) -> Path:
         "image_processor": dict(IMAGE_PROCESSOR),
         "video_processor": dict(VIDEO_PROCESSOR),
     }
-    if not is_large:
+    if is_unified:
+        processor["feature_extractor"] = {"feature_size": WAVE, "audio_samples_per_token": WAVE}
+    elif not is_large:
         processor["feature_extractor"] = json.loads(Gemma4AudioFeatureExtractor().to_json_string())
     write_json(path / "processor_config.json", processor)
     (path / "chat_template.jinja").write_text(CHAT_TEMPLATE)
@@ -232,6 +257,7 @@ def make_gemma4_checkpoint(path: Path, *, is_large: bool = False) -> Path:
 
 
 make_large_gemma4_checkpoint = partial(make_gemma4_checkpoint, is_large=True)
+make_unified_gemma4_checkpoint = partial(make_gemma4_checkpoint, is_unified=True)
 
 
 def _draw_buffers(model: torch.nn.Module) -> None:

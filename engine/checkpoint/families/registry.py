@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from glimpse.engine.checkpoint.families.gemma.gemma3 import GEMMA3, GEMMA3_TEXT
-from glimpse.engine.checkpoint.families.gemma.gemma4 import GEMMA4, GEMMA4_TEXT
+from glimpse.engine.checkpoint.families.gemma.gemma4 import GEMMA4, GEMMA4_TEXT, GEMMA4_UNIFIED
 from glimpse.engine.checkpoint.families.gemma.paligemma import COLPALI, PALIGEMMA
 from glimpse.engine.checkpoint.families.glm.glm4v import GLM4V, GLM46V
 from glimpse.engine.checkpoint.families.glm.glm_ocr import GLM_OCR
@@ -60,6 +60,7 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "Mistral3ForConditionalGeneration": MISTRAL3,
     "LightOnOcrForConditionalGeneration": LIGHTON_OCR,
     "Gemma4ForConditionalGeneration": GEMMA4,
+    "Gemma4UnifiedForConditionalGeneration": GEMMA4_UNIFIED,
     "GlmOcrForConditionalGeneration": GLM_OCR,
     "Lfm2VlForConditionalGeneration": LFM2_VL,
     "Glm4vForConditionalGeneration": GLM4V,

@@ -434,6 +434,43 @@ class Gemma4VisionConfig:
     """The encoder of audio beside it, if the model hears."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaveConfig:
+    """Audio of Gemma 4 12B, whose samples are the values of tokens."""
+
+    width: int
+    """Samples of a token."""
+    norm_eps: float
+    start_token_id: int
+    """Token before an audio input's tokens."""
+    end_token_id: int
+
+    @staticmethod
+    def num_tokens(num_frames: int) -> int:
+        """Returns how many tokens an audio input has, of so many groups of samples."""
+        return num_frames
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PixelsConfig:
+    """Images of Gemma 4 12B, which has no encoder: each square of pixels becomes one token."""
+
+    width: int
+    """Values of a token before the last projection."""
+    patch_size: int
+    """Side in pixels of a patch, as for `Gemma4VisionConfig`."""
+    pool_size: int
+    """Patches along each side of a square that becomes one token."""
+    num_positions: int
+    """Learned positions of rows, and as many of columns."""
+    norm_eps: float
+    start_token_id: int
+    """Token before an image's tokens."""
+    end_token_id: int
+    audio: WaveConfig | None = None
+    """Audio beside the images, if the model hears."""
+
+
 EncoderConfig: TypeAlias = (
     VitConfig
     | VisionConfig
@@ -443,6 +480,7 @@ EncoderConfig: TypeAlias = (
     | InternVisionConfig
     | Gemma3VisionConfig
     | Gemma4VisionConfig
+    | PixelsConfig
     | ResampledVisionConfig
     | MergedVisionConfig
     | FlexVisionConfig

@@ -13,6 +13,7 @@ import pytest
 
 from glimpse.engine.checkpoint.families.registry import FAMILIES
 from glimpse.engine.checkpoint.families.spec import FamilySpec
+from tests.checkpoints.gemma4 import make_unified_gemma4_checkpoint
 from tests.checkpoints.glm import make_glm4v_checkpoint, make_glm_ocr_checkpoint
 from tests.checkpoints.idefics3 import make_idefics3_checkpoint
 from tests.checkpoints.internvl import make_internvl_checkpoint, make_original_checkpoint
@@ -67,6 +68,7 @@ ALIKE: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     ),
     "Qwen3_5ForConditionalGeneration": (make_qwen3_5_checkpoint, ("image", "video")),
     "Glm46VForConditionalGeneration": (lambda path: make_glm4v_checkpoint(path, kind="Glm46V"), ("image", "video")),
+    "Gemma4UnifiedForConditionalGeneration": (make_unified_gemma4_checkpoint, ("image", "video", "audio")),
     "PixtralForConditionalGeneration": (lambda path: make_mistral3_checkpoint(path, kind="pixtral"), ("image",)),
     "LightOnOcrForConditionalGeneration": (
         lambda path: make_mistral3_checkpoint(path, kind="lighton_ocr"),

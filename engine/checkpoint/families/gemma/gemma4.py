@@ -22,7 +22,12 @@ from glimpse.engine.checkpoint.model_config.decoder import (
     SlidingAttention,
     TextConfig,
 )
-from glimpse.engine.checkpoint.model_config.encoders import Gemma4AudioConfig, Gemma4VisionConfig
+from glimpse.engine.checkpoint.model_config.encoders import (
+    Gemma4AudioConfig,
+    Gemma4VisionConfig,
+    PixelsConfig,
+    WaveConfig,
+)
 from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.sizing.patches.patch_budget import BUDGETS
@@ -211,23 +216,79 @@ _AUDIO_DEFAULTS: Mapping[str, Any] = {
 
 
 def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
-    text = config["text_config"]
-    tied = bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", True)))
-    decoder = read_decoder(text, tied=tied)
-    if text.get("use_bidirectional_attention") == "vision":
-        decoder = replace(decoder, bidirectional_run=BUDGETS[-1], bidirectional_full=False)
-    ids = {
+    ids, audio = _token_ids(config), config.get("audio_config")
+    encoder = replace(
+        _read_vision(config["vision_config"], start=ids["boi"], end=ids["eoi"]),
+        audio=None if audio is None else _read_audio(audio, start=ids["boa"], end=ids["eoa"]),
+    )
+    return _with_media(config, config["text_config"], encoder, ids)
+
+
+def _read_unified_config(config: Mapping[str, Any]) -> FamilyConfig:
+    """Reads the configuration of 12B, without encoders."""
+    text = {**_UNIFIED_TEXT, **config["text_config"]}
+    ids, audio = _token_ids(config), config.get("audio_config")
+    vision = {**_UNIFIED_VISION, **config["vision_config"]}
+    require("vision_config.output_proj_dims", vision["output_proj_dims"], vision["mm_embed_dim"])
+    encoder = PixelsConfig(
+        width=vision["mm_embed_dim"],
+        patch_size=vision["patch_size"],
+        pool_size=vision["pooling_kernel_size"],
+        num_positions=vision["mm_posemb_size"],
+        norm_eps=vision["rms_norm_eps"],
+        start_token_id=ids["boi"],
+        end_token_id=ids["eoi"],
+        audio=None
+        if audio is None
+        else WaveConfig(
+            width=audio.get("audio_embed_dim", 640),
+            norm_eps=audio.get("rms_norm_eps", 1e-6),
+            start_token_id=ids["boa"],
+            end_token_id=ids["eoa"],
+        ),
+    )
+    return _with_media(config, text, encoder, ids)
+
+
+_UNIFIED_TEXT: Mapping[str, Any] = {
+    "hidden_size_per_layer_input": 0,
+    "max_position_embeddings": 262_144,
+    "sliding_window": 1024,
+    "use_bidirectional_attention": "vision",
+}
+_UNIFIED_VISION: Mapping[str, Any] = {
+    "patch_size": 16,
+    "pooling_kernel_size": 3,
+    "mm_embed_dim": 3840,
+    "mm_posemb_size": 1120,
+    "rms_norm_eps": 1e-6,
+    "output_proj_dims": 3840,
+}
+"""Values of fields that documents of 12B leave out, as in models/gemma4_unified/configuration_gemma4_unified.py."""
+
+
+def _token_ids(config: Mapping[str, Any]) -> Mapping[str, int]:
+    return {
         name: config.get(f"{name}_token_id") or config.get(f"{name}_token_index") or default
         for name, default in _TOKEN_IDS.items()
     }
-    audio: Mapping[str, Any] | None = config.get("audio_config")
+
+
+def _with_media(
+    config: Mapping[str, Any],
+    text: Mapping[str, Any],
+    encoder: Gemma4VisionConfig | PixelsConfig,
+    ids: Mapping[str, int],
+) -> FamilyConfig:
+    decoder = read_decoder(text, tied=bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", True))))
+    if text.get("use_bidirectional_attention") == "vision":
+        decoder = replace(decoder, bidirectional_run=BUDGETS[-1], bidirectional_full=False)
     return FamilyConfig(
         text=decoder,
-        encoder=replace(
-            _read_vision(config["vision_config"], start=ids["boi"], end=ids["eoi"]),
-            audio=None if audio is None else _read_audio(audio, start=ids["boa"], end=ids["eoa"]),
-        ),
-        placeholder_ids={kind: ids[kind] for kind in ("image", "video", *(() if audio is None else ("audio",)))},
+        encoder=encoder,
+        placeholder_ids={
+            kind: ids[kind] for kind in ("image", "video", *(() if encoder.audio is None else ("audio",)))
+        },
         placeholder_texts={"video": "<|video|>"},  # tokenizers may not list it: transformers adds it too
         eos_token_ids=(END_TOKEN,),
         end_tokens=_END_TOKENS,
@@ -304,3 +365,4 @@ GEMMA4 = FamilySpec(
     embedding_grid=embedding_grid,
     embedding_kinds=frozenset({MediaKind.IMAGE, MediaKind.AUDIO}),  # those of videos have no times
 )
+GEMMA4_UNIFIED = replace(GEMMA4, read_config=_read_unified_config)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR, VIDEO_PREPROCESSOR
 from glimpse.engine.checkpoint.families.spec import LargestMedium
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout
-from glimpse.engine.checkpoint.model_config.encoders import Gemma4VisionConfig
+from glimpse.engine.checkpoint.model_config.encoders import Gemma4VisionConfig, PixelsConfig, WaveConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import AudioProcessing
@@ -23,6 +23,7 @@ from glimpse.media.processing.video import Video, VideoProcessing
 if TYPE_CHECKING:
     from glimpse.media.medium import Medium
 
+_Vision = Gemma4VisionConfig | PixelsConfig
 NUM_MEL_BINS = 128
 _PROCESSOR = "processor_config.json"
 """File that has the processing of images among that of other media."""
@@ -51,7 +52,7 @@ _MAX_SECONDS = 5999
 def read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     """Reads the processing of media: from the file of all media as published, or from files of their own."""
     whole = read_json(path / _PROCESSOR, is_optional=True)
-    vision = config.encoder_as(Gemma4VisionConfig)
+    vision = _vision_of(config)
     own = read_json(path / VIDEO_PREPROCESSOR, is_optional=True)
     images = (
         _budget(whole["image_processor"], f"{_PROCESSOR}: 'image_processor.", vision, 280, do_normalize=False)
@@ -67,13 +68,16 @@ def read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     return MediaProcessing(
         images=ImageProcessing(sizing=images),
         videos=VideoProcessing(sizing=BudgetFrames(images=frames), sampling=sampling),
-        audio=None if vision.audio is None else _audio_processing(whole),
+        audio=_audio_processing(whole, vision),
     )
 
 
-def _budget(
-    processor: Mapping[str, Any], name: str, vision: Gemma4VisionConfig, default: int, **expected: Any
-) -> PatchBudget:
+def _vision_of(config: ModelConfig) -> _Vision:
+    assert isinstance(config.encoder, Gemma4VisionConfig | PixelsConfig)
+    return config.encoder
+
+
+def _budget(processor: Mapping[str, Any], name: str, vision: _Vision, default: int, **expected: Any) -> PatchBudget:
     """Returns how images or frames are resized.
 
     Args:
@@ -101,21 +105,38 @@ def _budget(
     return PatchBudget(patch_size=vision.patch_size, pool_size=vision.pool_size, max_tokens=budget)
 
 
-def _audio_processing(whole: Mapping[str, Any]) -> AudioProcessing:
+def _audio_processing(whole: Mapping[str, Any], vision: _Vision) -> AudioProcessing | None:
     """Reads the processing of audio, of up to 30 s. Without any, it is the published one's."""
-    extractor = {**_EXTRACTOR, **(whole.get("feature_extractor") or {})}
-    for name, value in _EXTRACTOR.items():
+    if vision.audio is None:
+        return None
+    expected = _EXTRACTOR
+    if isinstance(vision.audio, WaveConfig):
+        size = vision.audio.width
+        expected = {"feature_size": size, "sampling_rate": 16_000, "audio_samples_per_token": size}
+    extractor = {**expected, **(whole.get("feature_extractor") or {})}
+    for name, value in expected.items():
         if extractor[name] != value:
             raise ValueError(f"{_PROCESSOR}: 'feature_extractor.{name}': expected {value!r}, got {extractor[name]!r}")
+    if isinstance(vision.audio, WaveConfig):
+        size = vision.audio.width
+        return AudioProcessing(
+            sampling_rate=16_000,
+            num_mel_bins=size,
+            fft_size=size,
+            hop=size,
+            max_samples=480_000 // size * size,
+            pads_to_max=False,
+            is_raw=True,
+        )
     return AudioProcessing(
         sampling_rate=16_000, num_mel_bins=NUM_MEL_BINS, fft_size=512, hop=160, max_samples=480_000, floor=1e-3
     )
 
 
 def layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
-    """Returns the tokens of an image, one for each square of patches, or of audio, one for four mel frames or a row of
+    """Returns the tokens of an image, one for each square of patches, or of audio, one for 40 ms or a row of
     embeddings; between two marks. A video is an image for each frame, after its time."""
-    encoder = context.model.encoder_as(Gemma4VisionConfig)
+    encoder = _vision_of(context.model)
     if isinstance(medium, Video):
         return _video_layout(medium, context, encoder)
     if medium.kind is MediaKind.AUDIO and encoder.audio is not None:
@@ -127,7 +148,7 @@ def layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
     return TokenLayout(kind=medium.kind, pieces=((encoder.start_token_id,), num_tokens, (encoder.end_token_id,)))
 
 
-def _video_layout(video: Video, context: LayoutContext, encoder: Gemma4VisionConfig) -> TokenLayout:
+def _video_layout(video: Video, context: LayoutContext, encoder: _Vision) -> TokenLayout:
     num_frames, rows, columns = video.grid
     num_tokens = rows * columns // encoder.pool_size**2
     first, *others = _stamps(video.frame_seconds or [index / _DEFAULT_FPS for index in range(num_frames)])
@@ -148,13 +169,13 @@ def embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple
         return (1, 1, num_rows)
     if num_rows > BUDGETS[-1]:
         raise ValueError(f"expected at most {BUDGETS[-1]} tokens of an image")
-    side = config.encoder_as(Gemma4VisionConfig).pool_size
+    side = _vision_of(config).pool_size
     return (1, side, side * num_rows)
 
 
 def largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
     """Returns images of about `num_tokens` tokens, one under the other."""
-    encoder = config.encoder_as(Gemma4VisionConfig)
+    encoder = _vision_of(config)
     side = max(1, math.isqrt(min(num_tokens, BUDGETS[-1]))) * encoder.pool_size
     count = max(1, num_tokens // BUDGETS[-1])
     return LargestMedium(
@@ -163,5 +184,5 @@ def largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
         num_bytes=3 * count * (side * encoder.patch_size) ** 2,
         num_positions=count * side**2,
         width=encoder.width,
-        intermediate_size=encoder.intermediate_size,
+        intermediate_size=encoder.intermediate_size if isinstance(encoder, Gemma4VisionConfig) else encoder.width,
     )

@@ -1,4 +1,4 @@
-"""Gemma 4: the decoder alone, with images, and with audio too.
+"""Gemma 4: the decoder alone, with images and videos, and with audio too.
 
 Numerics follow transformers' models/gemma4/modeling_gemma4.py.
 """
@@ -10,13 +10,14 @@ from typing import ClassVar
 from torch import Tensor
 
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
-from glimpse.engine.checkpoint.model_config.encoders import Gemma4VisionConfig
+from glimpse.engine.checkpoint.model_config.encoders import Gemma4VisionConfig, PixelsConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.models.decoder_weights import layer_index
 from glimpse.engine.worker.models.encoders.encoder import Encoder
 from glimpse.engine.worker.models.encoders.gemma4_audio import AUDIO_TOWER, Gemma4AudioTower
+from glimpse.engine.worker.models.encoders.gemma4_unified import UnifiedEmbedder
 from glimpse.engine.worker.models.encoders.gemma4_vision import TOWER, Gemma4VisionTower, reorder_planar_heads
 from glimpse.engine.worker.models.model import Model
 from glimpse.media.kind import MediaKind
@@ -51,6 +52,7 @@ class Gemma4(Model):
 
     renamed_prefixes: ClassVar = {
         "model.language_model.": "model.",
+        **UnifiedEmbedder.renamed_prefixes,
         **{f"model.{part}": part for part in (TOWER, "embed_vision.", AUDIO_TOWER, "embed_audio.")},
     }
 
@@ -82,7 +84,10 @@ def make_model(_path: Path, config: ModelConfig) -> Model:
     """Returns the checkpoint's model without its weights."""
     if config.encoder is None:
         return Gemma4(config.text)
-    encoder, width = config.encoder_as(Gemma4VisionConfig), config.text.hidden_size
+    encoder, width = config.encoder, config.text.hidden_size
+    if isinstance(encoder, PixelsConfig):
+        return Gemma4(config.text, UnifiedEmbedder(encoder, width))
+    encoder = config.encoder_as(Gemma4VisionConfig)
     images = Gemma4VisionTower(encoder, width)
     if encoder.audio is None:
         return Gemma4(config.text, images)
