@@ -19,9 +19,9 @@ CHAOS ?= --seconds 40 --seed 24 --scale 0.2 --cores 1 --rest 2 --without rolling
 MESH ?=
 REHEARSE ?=
 VENV := .venv/bin
-# Two processes per core, because many tests wait; at most 4. The tests of a file share one, as do files that
-# share servers. Files keep their order: xdist would begin those last that have few tests, which take longest.
-PROCESSES := $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 2 ? 2 : 4)))
+# More than cores, because many tests wait; at most 3, as each has servers of its own. The tests of a file share one, as
+# do files that share servers. Files keep their order: xdist would begin those last that have few tests, which take longest.
+PROCESSES := $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 2 ? 2 : 3)))
 PARALLEL := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 # Run as a module, so that its hooks find tools/; without its notice about the next version of MkDocs.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(VENV)/python -m mkdocs

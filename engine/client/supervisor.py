@@ -182,7 +182,7 @@ class EngineSupervisor:
             engine = self._engine = spare or await EngineChild.spawn(self._command)
             is_first = self.ready is None
             ready = self.ready = await self._load(engine)
-            if is_first:
+            if is_first and self._config.nnodes == 1:  # nodes take none, and have equal configurations
                 self._keep_adapters(ready)
             self._launch_seconds = time.monotonic() - began
             self._pace = StepPace(self._config.max_batch_tokens)

@@ -36,7 +36,19 @@ _COMPUTING = frozenset(
     )
 )
 """Methods that need the engine."""
-_PREPARED_ONLY = frozenset(("CountTokens", "CountMessageTokens", "CreateBatch", "Tokenize", "Detokenize"))
+_PREPARED_ONLY = frozenset(
+    (
+        "CountTokens",
+        "CountMessageTokens",
+        "CreateBatch",
+        "Tokenize",
+        "Detokenize",
+        "LoadAdapter",
+        "LoadLoraAdapter",
+        "UnloadAdapter",
+        "UnloadLoraAdapter",
+    )
+)
 
 
 class Admission:

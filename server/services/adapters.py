@@ -85,6 +85,7 @@ class AdapterHandlers:
     async def _change(self, message: LoadAdapter | UnloadAdapter, call: CallContext) -> None:
         """Waits until the engine has done it, and logs who asked for it."""
         check_ready(self._engine)
+        call.ticket.end_preparing()  # it may take long, and others can be prepared meanwhile
         what = type(message).__name__
         try:
             check_end(self._engine, await self._engine.change_adapters(message))

@@ -95,6 +95,8 @@ def test_paths_match_the_facade() -> None:
         "/detokenize": ["post"],
         "/v1/models": ["get"],
         "/v1/models/{model}": ["get"],
+        "/v1/load_lora_adapter": ["post"],
+        "/v1/unload_lora_adapter": ["post"],
         "/v1/files": ["post", "get"],
         "/v1/files/{upload_id}": ["get", "delete"],
         "/v1/files/{upload_id}/content": ["get"],

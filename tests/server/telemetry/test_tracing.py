@@ -66,7 +66,8 @@ async def traced(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Traced]:
         raise RuntimeError(SECRET)
 
     server = grpc.aio.server(interceptors=[RpcInterceptor(Metrics(), LoadMeter(max_sequences=1))])
-    handlers: Any = {f"{SERVICE.full_name}.ListModels": list_models, f"{SERVICE.full_name}.GetModel": get_model}
+    handlers: Any = {f"{SERVICE.full_name}.{each.name}": get_model for each in SERVICE.methods}
+    handlers[f"{SERVICE.full_name}.ListModels"] = list_models
     add_typed_services(server, [SERVICE], handlers)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

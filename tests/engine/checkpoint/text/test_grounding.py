@@ -272,6 +272,7 @@ def test_families_that_write_none_have_no_forms() -> None:
         "UltravoxModel",
         "Phi3VForCausalLM",
         "Gemma4ForConditionalGeneration",
+        "Gemma4UnifiedForConditionalGeneration",
         "MiniCPMV4_6ForConditionalGeneration",
         "Mistral3ForConditionalGeneration",
         "LightOnOcrForConditionalGeneration",
