@@ -1,11 +1,14 @@
 """Divergence of a backend's or a quantization's logits from float32, on prompts of random tokens.
 
-    python -m bench.engine.divergence CHECKPOINT [--prompts 8] [--tokens 256] [--device cuda]
+    python -m bench.engine.divergence CHECKPOINT [--prompts 8] [--tokens 256] [--device cuda] [--states]
 
 Each variant scores every token of the same prompts. Columns: the root mean square difference of the logits in standard
 deviations of the exact ones, the mean Kullback-Leibler divergence from the exact distribution, and how often both rank
 the same token first. Needs memory for a float32 model and an unquantized checkpoint. On the CPU, torch computes int4
 and fp8 too, with a GPU's results except for the order of sums.
+
+With --states the layers that keep states are tried instead: one token at a time, with states in float32, as they are
+served, and rounded to bfloat16 after each token.
 """
 
 import argparse
@@ -22,7 +25,7 @@ from torch.nn import functional
 from bench.figures import significant, table
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
-from glimpse.engine.core.plan import SequenceChunk
+from glimpse.engine.core.plan import NO_STATE, ChunkStates, SequenceChunk
 from glimpse.engine.worker.cuda.backend import make_cuda_ops
 from glimpse.engine.worker.layers.quantized import QuantizationScheme
 from glimpse.engine.worker.loading.load_engine import load_model
@@ -64,9 +67,13 @@ class Variant:
     backend: Literal["torch", "native", "triton"] = "torch"
     int8_head: bool = False
     """Whether the output head is quantized too, as native kernels serve it."""
+    states: torch.dtype | None = None
+    """Tokens are computed one at a time, and states are rounded to this type after each."""
 
     def __str__(self) -> str:
-        return f"{self.backend} {self.scheme or 'bfloat16'}{', int8 head' if self.int8_head else ''}"
+        head = ", int8 head" if self.int8_head else ""
+        states = "" if self.states is None else f", states in {self.states}".replace("torch.", "")
+        return f"{self.backend} {self.scheme or 'bfloat16'}{head}{states}"
 
 
 EXACT = Variant()
@@ -83,6 +90,7 @@ ON_CPU = (
     Variant(scheme="int4", backend="native"),
     Variant(scheme="int4", backend="native", int8_head=True),
 )
+OF_STATES = tuple(Variant(backend="native", states=dtype) for dtype in (torch.float32, torch.bfloat16))
 ON_GPU = (
     Variant(),
     Variant(backend="triton"),
@@ -108,7 +116,7 @@ def score(
         case "torch":
             pass
     with torch.inference_mode():
-        return torch.cat([_score(model, config, dtype, prompt, device) for prompt in prompts])
+        return torch.cat([_score(model, config, dtype, variant, prompt, device) for prompt in prompts])
 
 
 def compare(
@@ -121,20 +129,33 @@ def compare(
 
 
 def _score(
-    model: Model, config: ModelConfig, dtype: torch.dtype, prompt: tuple[int, ...], device: torch.device
+    model: Model,
+    config: ModelConfig,
+    dtype: torch.dtype,
+    variant: Variant,
+    prompt: tuple[int, ...],
+    device: torch.device,
 ) -> Tensor:
     num_blocks = -(-len(prompt) // _BLOCK_SIZE)
-    cache = CacheShape.of(config.text).allocate(num_blocks, _BLOCK_SIZE, dtype, device)
-    chunk = SequenceChunk(
-        sequence_id=0,
-        start=0,
-        token_ids=prompt,
-        block_table=tuple(range(num_blocks)),
-        samples=True,
-        num_draft_tokens=len(prompt) - 1,  # every token is scored, as if it were a draft token
-    )
+    cache = CacheShape.of(config.text).allocate(num_blocks, _BLOCK_SIZE, dtype, device, num_states=1)
     layouts = {0: model.layout(len(prompt), ())}
-    return model(make_batch([chunk], layouts, block_size=_BLOCK_SIZE, device=device), cache, {})
+    size = len(prompt) if variant.states is None else 1
+    logits: list[Tensor] = []
+    for start in range(0, len(prompt), size):
+        chunk = SequenceChunk(
+            sequence_id=0,
+            start=start,
+            token_ids=prompt[start : start + size],
+            block_table=tuple(range(num_blocks)),
+            samples=True,
+            num_draft_tokens=size - 1,  # every token is scored, as if it were a draft token
+            states=cache.states and ChunkStates(reads=0 if start else NO_STATE, writes=((size, 0),)),
+        )
+        logits.append(model(make_batch([chunk], layouts, block_size=_BLOCK_SIZE, device=device), cache, {}))
+        if variant.states is not None and cache.states is not None:
+            recurrent = cache.states.recurrent
+            recurrent.copy_(recurrent.to(variant.states))
+    return torch.cat(logits)
 
 
 def main() -> None:
@@ -143,11 +164,12 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=256, help="of each prompt (default: 256)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--states", action="store_true", help="try types of states instead of weights")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     draw = random.Random(0)
     prompts = [tuple(draw.randrange(256) for _ in range(arguments.tokens)) for _ in range(arguments.prompts)]
-    variants = ON_CPU if device.type == "cpu" else ON_GPU
+    variants = OF_STATES if arguments.states else ON_CPU if device.type == "cpu" else ON_GPU
     why_not = why_not_native(device) if device.type == "cpu" else None
     if why_not:
         print(f"without the native backend: {why_not}")
