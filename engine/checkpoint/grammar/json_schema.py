@@ -33,6 +33,7 @@ FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4",
 
 _ENFORCED_INSIDE = ("items", "additionalItems", "additionalProperties")
 _ENFORCED_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
+_COMBINING = ("anyOf", "oneOf", "allOf", "$ref")
 _ENFORCED_MAPS = ("properties", "patternProperties")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _OTHERS = ("type", "const", "enum", "$ref", "required", "pattern", "format")
@@ -214,7 +215,7 @@ class _Enforcer:
         if _is_ambiguous(schema.get("pattern")):
             self._editor.drop(schema, path, "pattern")
         names = schema.get("patternProperties")
-        if isinstance(names, dict) and any(map(_is_ambiguous, names)):
+        if isinstance(names, dict) and (any(map(_is_ambiguous, names)) or _closes_combined(schema)):
             self._editor.drop_names(schema, path)
 
     def _drop_counts(self, schema: dict[str, Any], path: str) -> None:
@@ -264,6 +265,11 @@ def _is_inexact(value: object) -> bool:
     if isinstance(value, int | float):
         return not abs(value) <= MAX_WHOLE_NUMBER
     return isinstance(value, str) and _UNWRITABLE.search(value) is not None
+
+
+def _closes_combined(schema: Mapping[str, Any]) -> bool:
+    """Tests for a constraint of other names beside alternatives, with which llguidance forgets the patterns."""
+    return schema.get("additionalProperties", True) not in _ANY and any(name in schema for name in _COMBINING)
 
 
 def _is_ambiguous(pattern: object) -> bool:

@@ -72,6 +72,10 @@ def accepted(grammar: Grammar, values: list[Any]) -> Iterator[bool]:
             "patternProperties additionalProperties",
         ),
         ({"patternProperties": {"(?=a)": {}}, "required": ["a"]}, "patternProperties"),
+        (
+            {"anyOf": [{"maxItems": 1}], "patternProperties": {"^z": {}}, "additionalProperties": False},
+            "patternProperties additionalProperties",
+        ),
         ({"type": "integer", "multipleOf": 86_400}, "multipleOf"),
         ({"oneOf": [{"type": "string", "maxLength": 3}, {"type": "string"}]}, "oneOf"),
     ],
