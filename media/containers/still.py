@@ -11,6 +11,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 
 from glimpse.media.containers.animation import check_still
 from glimpse.media.containers.decode_errors import report_decode_errors
+from glimpse.media.containers.gif import check_frames
 from glimpse.media.containers.sniff import ImageFormat, sniff_image, spelling
 from glimpse.media.errors import MediaError, MediaErrorCode
 
@@ -44,6 +45,8 @@ def open_image(data: bytes, *, max_pixels: int) -> PIL.Image.Image:
 def open_frames(data: bytes, *, max_pixels: int) -> PIL.Image.Image:
     """Does what `open_image` does, for images of any number of frames."""
     image_format = sniff_image(data)
+    if image_format is ImageFormat.GIF:
+        check_frames(data, max_pixels)
     with report_decode_errors(spelling(image_format)):
         _load_plugin(image_format)
         # Only the sniffed decoder sees the bytes, so a file cannot select a less tested one.

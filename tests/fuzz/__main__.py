@@ -24,8 +24,7 @@ from pathlib import Path
 from tests.fuzz.targets import MAX_INPUT_BYTES
 
 _PROCESS = (sys.executable, "-m", "tests.fuzz.process")
-_LIMITS = (f"-max_len={MAX_INPUT_BYTES}", "-rss_limit_mb=6144", "-verbosity=0", "-print_final_stats=1")
-# Pillow fills up to 4 GB as it opens a GIF whose frame is outside of its canvas; only workers have a limit of memory.
+_LIMITS = (f"-max_len={MAX_INPUT_BYTES}", "-rss_limit_mb=3072", "-verbosity=0", "-print_final_stats=1")
 _NUM_RUNS = {
     "source": 30_000,
     "sniff": 8_000,
