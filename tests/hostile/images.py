@@ -143,6 +143,15 @@ def _thousand_frames() -> bytes:
     return data[:start] + data[start:-1] * 1000 + data[-1:]
 
 
+def _frame_outside_of_its_canvas() -> bytes:
+    """Its frame is to be erased afterwards, for which Pillow fills as much as it covers while it opens the file."""
+    data = encode(_SCENE, "GIF")
+    start = 13 + 3 * 2 ** ((data[10] & 7) + 1)
+    frame = data.index(b",", start)
+    extent = struct.pack("<HHHH", 60_000, 60_000, 60_000, 60_000)
+    return data[:start] + b"!\xf9\x04\x08\0\0\0\0," + extent + data[frame + 9 :]
+
+
 def _with_exif(exif: bytes, file_format: str = "JPEG") -> bytes:
     return encode(_SCENE, file_format, exif=exif)
 
@@ -198,6 +207,7 @@ _BOMBS: dict[str, tuple[Make, MediaErrorCode | None]] = {
     "progressive JPEG of 200 million pixels": (lambda: _progressive_of(20_000, 10_000), TOO_LARGE),
     "JPEG with a thousand scans": (_jpeg_of_many_scans, None),
     "GIF of 4 billion pixels": (lambda: _gif(65_535, 65_535), TOO_LARGE),
+    "GIF of one frame outside of its canvas": (_frame_outside_of_its_canvas, TOO_LARGE),
     "GIF with a thousand frames": (_thousand_frames, UNSUPPORTED),
     "WebP of 256 million pixels": (lambda: _webp(16_000, 16_000), TOO_LARGE),
     "BMP of 10 billion pixels": (lambda: _bmp(100_000, 100_000), TOO_LARGE),
