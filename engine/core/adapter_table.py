@@ -148,7 +148,7 @@ class AdapterTable:
             return EngineError(EngineErrorCode.UNSUPPORTED, message)
         if len(self.loaded) >= self._max_adapters:
             message = f"expected at most {self._max_adapters} adapters (--max-loras), got one more; unload one"
-            return EngineError(EngineErrorCode.UNSUPPORTED, message)
+            return EngineError(EngineErrorCode.OVERLOADED, message)
         return None
 
     def _end(self, request: LoadAdapter, staging: Future[bytes]) -> TokenEvent:

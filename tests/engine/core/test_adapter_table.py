@@ -87,6 +87,7 @@ def test_those_in_use_leave_room_for_one_more_than_may_be_loaded(table: AdapterT
     load(table, "a", "one")
     load(table, "b", "two")
     full = load(table, "c", "three")
+    assert full.error is EngineErrorCode.OVERLOADED
     assert full.message == "expected at most 2 adapters (--max-loras), got one more; unload one"
     taken = load(table, "a", "three")
     assert (taken.error, taken.message.endswith("load_inplace replaces it")) == (EngineErrorCode.UNSUPPORTED, True)
