@@ -12,9 +12,9 @@ from contextlib import suppress
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import RequestStats, StepStats
 from glimpse.media.cache.fair_share import FairPlaces
+from glimpse.server.call.deadline import within
 from glimpse.server.call.offload import turns
 from glimpse.server.call.wait_estimator import PromptSize, WaitEstimator
-from glimpse.server.errors import DeadlineExceededError
 from glimpse.server.telemetry.timings import FirstTokenTime
 
 MAX_PREPARED_AT_ONCE = 4
@@ -144,12 +144,9 @@ class Ticket:
         if self._needs_engine:
             self._admission.check(self._client)
             self.expect(num_prompt_tokens=0, num_completions=1, max_tokens=1 << 30)
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                await self._admission.places.acquire(self._client)
-                self._is_preparing = True
-        except TimeoutError as error:
-            raise DeadlineExceededError from error
+        async with within(self._deadline):
+            await self._admission.places.acquire(self._client)
+            self._is_preparing = True
 
     def end_preparing(self) -> None:
         """Lets the next request be prepared. Idempotent."""

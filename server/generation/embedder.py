@@ -3,7 +3,6 @@
 Independent of protobuf and gRPC. When the caller's task is cancelled, the engine's work is cancelled too.
 """
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -16,7 +15,8 @@ from glimpse.engine.client.suspects import prompt_digest
 from glimpse.engine.errors import EngineError, EngineErrorCode, TemplateError
 from glimpse.engine.protocol.messages import Embed, Ready, TokenEvent
 from glimpse.server.call.context import CallContext
-from glimpse.server.errors import DeadlineExceededError, InvalidRequest
+from glimpse.server.call.deadline import within
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.generation.abandoned_prompts import charge_always
 from glimpse.server.generation.engine_failures import check_end, check_ready
 from glimpse.server.generation.merge_streams import merge_streams
@@ -118,11 +118,8 @@ class Embedder:
             digest=prompt_digest(prompt.token_ids, prompt.media),
         )
         submitted = time.monotonic()
-        try:
-            async with asyncio.timeout_at(batch.call.deadline):
-                event = await self._engine.embed(embed, on_abandoned=charge_always(batch.call))
-        except TimeoutError as error:
-            raise DeadlineExceededError from error
+        async with within(batch.call.deadline):
+            event = await self._engine.embed(embed, on_abandoned=charge_always(batch.call))
         check_end(self._engine, event)
         now = time.monotonic()
         self._metrics.prompt_computed(event.stats, prefill=max(0.0, now - submitted - event.stats.queue_seconds))

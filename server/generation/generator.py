@@ -4,7 +4,6 @@ Every RPC that generates text uses it. Independent of protobuf and gRPC. When th
 or the async generator is closed), the engine's work is cancelled too.
 """
 
-import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
@@ -29,6 +28,7 @@ from glimpse.engine.protocol.messages import (
 from glimpse.engine.protocol.sampling_params import GrammarKind, ReasoningBudget, ReasoningTags, SamplingParams
 from glimpse.media.processing.sizing.placement import ImagePlacement
 from glimpse.server.call.context import CallContext
+from glimpse.server.call.deadline import within
 from glimpse.server.call.offload import builds, run_sized, turns
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.generation.abandoned_prompts import charge_if_unused
@@ -173,10 +173,8 @@ class CompletionGenerator:
             call.ticket.end_preparing()  # it may take long, and others can be prepared meanwhile
             ended = Event()
             try:
-                async with asyncio.timeout_at(call.deadline):
+                async with within(call.deadline):
                     constraints = await builds.run(call.client, self._constraints.build, request, ended.is_set)
-            except TimeoutError as error:
-                raise DeadlineExceededError from error
             finally:
                 ended.set()
         call.unenforced = constraints.unenforced
@@ -386,13 +384,9 @@ def _until(deadline: float | None, events: AsyncGenerator[TokenEvent, None]) -> 
 
 async def _timed(deadline: float, events: AsyncGenerator[TokenEvent, None]) -> AsyncGenerator[TokenEvent, None]:
     async with aclosing(events):
-        while (event := await _next_event(deadline, events)) is not None:
+        while True:
+            async with within(deadline):
+                event = await anext(events, None)
+            if event is None:
+                return
             yield event
-
-
-async def _next_event(deadline: float, events: AsyncGenerator[TokenEvent, None]) -> TokenEvent | None:
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await anext(events, None)
-    except TimeoutError as error:
-        raise DeadlineExceededError from error

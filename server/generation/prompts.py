@@ -3,7 +3,6 @@
 Independent of protobuf and of how prompts are completed.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -27,8 +26,9 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
 from glimpse.media.medium import Medium
 from glimpse.server.call.context import CallContext
+from glimpse.server.call.deadline import within
 from glimpse.server.call.offload import run
-from glimpse.server.errors import DeadlineExceededError, InvalidRequest
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.generation.medium_usage import PromptMedium, medium_shape
 from glimpse.server.generation.usage import LoadedPrompt
 from glimpse.server.request import Conversation, PromptSource, TextPrompt, TokenPrompt
@@ -90,10 +90,8 @@ class PromptLoader:
         """
         with self._media.batch(cache_salt, client=call.client, share=call.tenant.media) as batch:
             try:
-                async with asyncio.timeout_at(call.deadline):
+                async with within(call.deadline):
                     prompt = await self._load(source, batch, call)
-            except TimeoutError as error:
-                raise DeadlineExceededError from error
             finally:
                 self._metrics.media_loaded(batch.usage)
                 record_media_stages(batch.usage)

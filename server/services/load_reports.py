@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from glimpse.server.call.context import CallContext
-from glimpse.server.errors import DeadlineExceededError, InvalidRequest
+from glimpse.server.call.deadline import within
+from glimpse.server.errors import InvalidRequest
 from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.v1 import load_pb2
 
@@ -35,11 +36,8 @@ async def _sleep(seconds: float, deadline: float | None) -> None:
 
     At the client's deadline gRPC would reset the stream, which Envoy passes on as an error of its own (INTERNAL).
     """
-    try:
-        async with asyncio.timeout_at(deadline):
-            await asyncio.sleep(seconds)
-    except TimeoutError as error:
-        raise DeadlineExceededError from error
+    async with within(deadline):
+        await asyncio.sleep(seconds)
 
 
 def _interval_seconds(request: load_pb2.StreamLoadReportsRequest) -> float:

@@ -144,7 +144,7 @@ def _thousand_frames() -> bytes:
 
 
 def _frame_outside_of_its_canvas() -> bytes:
-    """Its frame is to be erased afterwards, for which Pillow fills as much as it covers while it opens the file."""
+    """Returns a GIF whose frame is erased afterwards: Pillow fills what it covers as soon as it opens the file."""
     data = encode(_SCENE, "GIF")
     start = 13 + 3 * 2 ** ((data[10] & 7) + 1)
     frame = data.index(b",", start)
