@@ -35,6 +35,8 @@ class Arena:
     scale: float = 1.0
     """Factor of all counts."""
     hang_seconds: float = 60.0
+    compares: bool = True
+    """Whether another text is a fault."""
     endings: list[Ending] = field(default_factory=list[Ending])
     counts: Counter[str] = field(default_factory=Counter[str])
     """What was done, and what came of it, for the report."""
@@ -99,8 +101,6 @@ class Inside(Arena):
     stack: Stack
     serve_args: Sequence[str]
     """Flags of the servers that the attack starts itself."""
-    compares: bool = True
-    """Whether another text is a fault."""
     recoveries: list[float] = field(default_factory=list[float])
     """Seconds from each kill to the first right answer."""
 

@@ -36,6 +36,7 @@ async def run_apart(arena: Arena, *, seconds: float) -> None:
         "seed": arena.rng.getrandbits(32),
         "scale": arena.scale,
         "hang_seconds": arena.hang_seconds,
+        "compares": arena.compares,
     }
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.chaos.attacker", json.dumps(order)),
@@ -77,6 +78,7 @@ def main() -> None:
         rng=random.Random(order["seed"]),
         scale=order["scale"],
         hang_seconds=order["hang_seconds"],
+        compares=order["compares"],
         counts=Counter(),
     )
     asyncio.run(attack.run(arena))

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import aiohttp
 
@@ -162,21 +163,28 @@ async def supervised_stack(
 ) -> AsyncGenerator[Stack]:
     """`glimpse up` on free ports, serving."""
     http_port, grpc_port, metrics_port, media_port = free_ports(4)
-    target = Target(http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port, media_port=media_port)
-    flags = (
-        *(f"--http-port={http_port}", f"--port={grpc_port}", f"--metrics-port={metrics_port}"),
-        *(f"--allowed-media-networks={HOST}", f"--allowed-media-ports={media_port}"),
-    )
-    command = (*GLIMPSE, "up", *flags, *serve_args)
-    stack = Stack(
-        target=target,
-        command=command,
-        log_path=log_path,
-        ready=http_health(target),
-        environment=environment or {},
-    )
-    try:
-        await stack.start()
-        yield stack
-    finally:
-        await stack.stop()
+    with TemporaryDirectory(prefix="glimpse-chaos-") as adapters:
+        target = Target(
+            http_port=http_port,
+            grpc_port=grpc_port,
+            metrics_port=metrics_port,
+            media_port=media_port,
+            adapters=adapters,
+        )
+        flags = (
+            *(f"--http-port={http_port}", f"--port={grpc_port}", f"--metrics-port={metrics_port}"),
+            *(f"--allowed-media-networks={HOST}", f"--allowed-media-ports={media_port}"),
+            f"--allowed-lora-path={adapters}",
+        )
+        stack = Stack(
+            target=target,
+            command=(*GLIMPSE, "up", *flags, *serve_args),
+            log_path=log_path,
+            ready=http_health(target),
+            environment=environment or {},
+        )
+        try:
+            await stack.start()
+            yield stack
+        finally:
+            await stack.stop()

@@ -15,6 +15,8 @@ class Target:
     metrics_port: int
     media_port: int = 0
     """From which the server may fetch media, if an attack listens there."""
+    adapters: str = ""
+    """Folder below which the server loads LoRA adapters."""
 
     @property
     def url(self) -> str:

@@ -71,6 +71,7 @@ def parse_engine_options(
     """
     # All of a call's prompts wait at once.
     paths = {"model_path": str(checkpoint), "companions": companions, "lora_modules": adapters}
+    paths["allowed_lora_path"] = "/"  # who calls `LLM` may read what this process may
     values = {**options, **paths, "max_waiting": _UNLIMITED}
     try:
         return _CONFIG.validate_python(values)

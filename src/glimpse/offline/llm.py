@@ -16,7 +16,9 @@ from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts
 from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
 from glimpse.engine.checkpoint.text.relevance import find_relevance
 from glimpse.engine.checkpoint.text.template import ToolTemplate
+from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.config import OfflineOptions
+from glimpse.engine.protocol.messages import LoadAdapter, UnloadAdapter
 from glimpse.engine.protocol.pooling_params import PoolingParams
 from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
 from glimpse.engine.worker.loading.load_engine import load_core
@@ -34,6 +36,7 @@ from glimpse.offline.run import (
     RequestOutput,
     RerankOutput,
     ScoreOutput,
+    change_adapters,
     run_batch,
     run_embeddings,
 )
@@ -55,6 +58,8 @@ __all__ = [
     "ScoreOutput",
     "StructuredOutputsParams",
 ]
+
+_NAMELESS = "expected an adapter with a name, got ''"
 
 
 class LLM:
@@ -148,12 +153,15 @@ class LLM:
         replaced = {name: os.fspath(folder) for name, folder in (companions or {}).items()}
         self._sampling = _default_sampling(generation_config, path)
         adapters = {name: os.fspath(folder) for name, folder in (lora_modules or {}).items()}
+        if "" in adapters:
+            raise InputError("lora_modules", _NAMELESS)
         config = parse_engine_options(own, path, resolve_companions(path, replaced), adapters)
         engine = load_core(config, on_progress=lambda _stage, _fraction: None)
         self._core = engine.core
+        self._adapters = tuple(adapters)
         self._model = ServedModel(
             names=(str(path),),
-            adapters=lambda: adapters,
+            adapters=lambda: self._adapters,
             vocab_size=engine.model.text.vocab_size,
             embedding_size=engine.model.embedding_size,
             pooling=engine.model.pooling,
@@ -210,7 +218,8 @@ class LLM:
                 - `mm_processor_kwargs`, optional: as in `LLM`, for the media of this prompt; or what qwen-vl-utils'
                   `process_vision_info` returns.
             sampling_params: For all prompts, or one for each prompt. Default: `get_default_sampling_params`.
-            adapter: The name of one of `lora_modules`, which computes all of them. Default: none does.
+            adapter: The name of one of `lora_modules`, or of one that `load_adapter` loaded, which computes all of
+                them. Default: none does.
             progress: Show a progress bar on standard error if there are several prompts.
             use_tqdm: vLLM's name of `progress`; both must be true. There is one kind of bar.
 
@@ -398,6 +407,35 @@ class LLM:
         pairs = {"query": query, "documents": several, "top_n": top_n, "instruction": instruction}
         return best_first(several, self._score(pairs, adapter, progress=progress and bool(use_tqdm)), top_n)
 
+    def load_adapter(self, name: str, folder: str | os.PathLike[str], *, in_place: bool = False) -> None:
+        """Loads a LoRA adapter, as PEFT saves it, which calls then choose by `adapter`.
+
+        Args:
+            in_place: Whether it replaces one of this name.
+
+        Raises:
+            EngineError: there are as many as `max_loras` already, or it does not fit into memory.
+            InputError: the name is taken or empty, or the adapter cannot be served.
+        """
+        if not name:
+            raise InputError("name", _NAMELESS)
+        if name in self._adapters and not in_place:
+            raise InputError("name", f"expected a name without an adapter, got {name!r}; in_place replaces that")
+        path = os.path.abspath(folder)  # noqa: PTH100 - links are not resolved
+        try:
+            self._adapters = change_adapters(
+                self._core, LoadAdapter(request_id="load_adapter", name=name, path=path, in_place=in_place)
+            )
+        except EngineError as error:
+            if error.code is EngineErrorCode.UNSUPPORTED:
+                raise InputError("folder", error.message) from error
+            raise
+
+    def unload_adapter(self, name: str) -> None:
+        """Unloads a LoRA adapter. Raises InputError if none has this name."""
+        adapter = self._checked(name, "name")
+        self._adapters = change_adapters(self._core, UnloadAdapter(request_id="unload_adapter", name=adapter))
+
     def _answer(
         self,
         requests: Sequence[OfflineRequest],
@@ -424,10 +462,10 @@ class LLM:
         num_documents = 1 if isinstance(several, str | Mapping) else len(cast("Sequence[Document]", several))
         return score_outputs(self._relevance, outputs, num_documents)
 
-    def _checked(self, adapter: str | None) -> str:
-        if adapter is not None and adapter not in self._model.adapters():
-            names = ", ".join(map(repr, self._model.adapters())) or "None, as there are no lora_modules"
-            raise InputError("adapter", f"expected {names}, got {adapter!r}")
+    def _checked(self, adapter: str | None, field: str = "adapter") -> str:
+        if adapter is not None and adapter not in self._adapters:
+            names = ", ".join(map(repr, self._adapters)) or "None, as no adapter is loaded"
+            raise InputError(field, f"expected {names}, got {adapter!r}")
         return adapter or ""
 
 

@@ -14,7 +14,7 @@ from glimpse.engine.checkpoint.text.output_processor import Delta, OutputProcess
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.core.core import Core
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.protocol.messages import Embed, FinishReason, Generate, TokenEvent
+from glimpse.engine.protocol.messages import Embed, FinishReason, Generate, LoadAdapter, TokenEvent, UnloadAdapter
 from glimpse.engine.protocol.pooling_params import PoolingMode
 
 
@@ -150,6 +150,17 @@ def run_embeddings(core: Core, requests: Sequence[Embed], *, progress: bool) -> 
         finally:
             core.shutdown()
     return [_embedding_output(request, events[request.request_id]) for request in requests]
+
+
+def change_adapters(core: Core, request: LoadAdapter | UnloadAdapter) -> tuple[str, ...]:
+    """Loads or unloads an adapter and returns the names of all. Raises EngineError if the engine refused it."""
+    names: tuple[str, ...] = ()
+    core.change_adapters(request)
+    while core.has_work:
+        step = core.step()
+        _raise_failure(step.events)
+        names = names if step.adapters is None else tuple(step.adapters)
+    return names
 
 
 def _embedding_output(request: Embed, event: TokenEvent) -> EmbeddingOutput:

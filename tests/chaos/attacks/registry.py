@@ -2,6 +2,7 @@
 
 from tests.chaos.attack import ClientAttack, ProcessAttack
 from tests.chaos.attacks import (
+    adapters,
     bodies,
     files,
     floods,
@@ -20,6 +21,9 @@ Attack = ClientAttack | ProcessAttack
 
 ATTACKS: dict[str, Attack] = {
     attack.name: attack
-    for module in (kills, streams, floods, slow, bodies, files, shares, hogs, hostile, headers, restarts, surroundings)
+    for module in (
+        *(kills, streams, floods, slow, bodies, files, shares, hogs, hostile, headers),
+        *(restarts, surroundings, adapters),
+    )
     for attack in module.ATTACKS
 }

@@ -1,5 +1,6 @@
 """LoRA adapters in the offline API: answers, choices, scores and embeddings of merged weights, prefixes apart."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -73,8 +74,32 @@ def test_adapters_of_the_encoder_have_media_of_their_own(tiny_checkpoint: Path, 
         assert llm.chat(conversation, GREEDY, adapter=name)[0].outputs[0].text == expected[name]
 
 
+def test_adapters_are_loaded_replaced_and_unloaded_between_calls(
+    llm: LLM, merged_llm: LLM, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    def answer(model: LLM, adapter: str | None = None) -> str:
+        return model.generate(PROMPT, GREEDY, adapter=adapter)[0].outputs[0].text
+
+    llm.load_adapter("c", os.path.relpath(folders["a"]))
+    assert answer(llm, "c") == answer(merged_llm) != answer(llm)
+    with pytest.raises(InputError, match="'name': expected a name without an adapter, got 'c'; in_place replaces that"):
+        llm.load_adapter("c", folders["b"])
+    with pytest.raises(InputError, match=r"'folder': adapter 'c': expected a folder with adapter_config.json"):
+        llm.load_adapter("c", tmp_path, in_place=True)
+    assert answer(llm, "c") == answer(merged_llm)
+    llm.load_adapter("c", folders["b"], in_place=True)
+    assert answer(llm, "c") == answer(llm, "b") != answer(merged_llm)
+    llm.unload_adapter("c")
+    for call in (lambda: llm.unload_adapter("c"), lambda: answer(llm, "c")):
+        with pytest.raises(InputError, match="expected 'a', 'b', got 'c'"):
+            call()
+
+
 def test_unknown_adapters_are_refused(llm: LLM, tiny_checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'adapter': expected 'a', 'b', got 'c'"):
         llm.generate(PROMPT, adapter="c")
     with pytest.raises(CheckpointError, match=r"adapter 'c': expected a folder with adapter_config.json"):
         load(tiny_checkpoint, lora_modules={"c": tmp_path})
+    for load_nameless in (lambda: llm.load_adapter("", tmp_path), lambda: load(tiny_checkpoint, lora_modules={"": ""})):
+        with pytest.raises(InputError, match="expected an adapter with a name, got ''"):
+            load_nameless()
