@@ -13,8 +13,9 @@ async def run_all(works: Iterable[Coroutine[Any, Any, ResultT]]) -> list[ResultT
     tasks = [asyncio.create_task(work) for work in works]
     try:
         return await asyncio.gather(*tasks)
-    except BaseException:
+    except BaseException as error:
         await _end(tasks)
+        _forget_hidden_errors(error)
         raise
 
 
@@ -35,3 +36,11 @@ async def _end(tasks: "list[asyncio.Task[ResultT]]") -> None:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     tasks.clear()
+
+
+def _forget_hidden_errors(error: BaseException | None) -> None:
+    """Drops what tracebacks do not show, because of `from`: a TimeoutError refers to the task that the error ends."""
+    while error is not None:
+        if error.__suppress_context__:
+            error.__context__ = error.__cause__
+        error = error.__context__

@@ -20,7 +20,7 @@ from glimpse.media.inputs import EmbeddingInput, ImageInput, MediumInput, VideoI
 from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.video_options import VideoOptions
-from glimpse.media.sources.source import CachedSource, DataSource, FrameSources, UploadSource, parse_url_text
+from glimpse.media.sources.source import CachedSource, DataSource, FrameSources, Source, UploadSource, parse_url_text
 from tests.garbage import no_cycles
 from tests.media.images import encode, png_header, scene
 from tests.media.loaders import FETCHER, MEDIA_PROCESSING, document_input
@@ -38,9 +38,8 @@ def image(data: bytes, **members: Any) -> ImageInput:
     return ImageInput(source=DataSource(data=data), field="image", **members)
 
 
-def frames(*files: bytes) -> VideoInput:
-    source = FrameSources(frames=tuple(DataSource(data=data) for data in files))
-    return VideoInput(source=source, options=VideoOptions(), field="video")
+def frames(*sources: Source) -> VideoInput:
+    return VideoInput(source=FrameSources(frames=sources), options=VideoOptions(), field="video")
 
 
 def link(url: str) -> ImageInput:
@@ -54,14 +53,15 @@ REFUSED: dict[str, Callable[[str], list[MediumInput]]] = {
     "two at once": lambda _: [image(TRUNCATED), image(LARGE), image(TRUNCATED)],
     "invalid bounds": lambda _: [image(LARGE, min_pixels=2000, max_pixels=1000)],
     "video": lambda _: [VideoInput(source=DataSource(data=LARGE), options=VideoOptions(), field="video")],
-    "frames": lambda _: [frames(TRUNCATED, TRUNCATED, LARGE)],
+    "frames": lambda _: [frames(*(DataSource(data=data) for data in (TRUNCATED, TRUNCATED, LARGE)))],
     "unknown uuid": lambda _: [image(LARGE), ImageInput(source=CachedSource(uuid="x"), field="image")],
     "unknown upload": lambda _: [ImageInput(source=UploadSource(handle="x"), field="image"), image(LARGE)],
     "over the budget": lambda _: [image(LARGE)] * 5,
     "not found": lambda web: [link(f"{web}/missing"), image(LARGE)],
     "too long a body": lambda web: [link(f"{web}/long")],
     "no image at the URL": lambda web: [link(f"{web}/large")],
-    "slow": lambda web: [link(f"{web}/slow")],
+    "slow": lambda web: [VideoInput(source=parse_url_text(f"{web}/slow"), options=VideoOptions(), field="video")],
+    "slow frames": lambda web: [frames(parse_url_text(f"{web}/slow"), parse_url_text(f"{web}/slow"))],
     "refused address": lambda _: [link("http://127.0.0.2:1/"), image(LARGE)],
     "closed port": lambda _: [link("http://127.0.0.1:1/"), image(LARGE)],
     "no document": lambda _: [document_input(LARGE), image(LARGE)],
@@ -100,7 +100,8 @@ class Loaders:
             decoders=decoders,
             store=store,
             memory_budget=MemoryBudget(max_bytes=(4 << 20) + 2000),
-            fetch_timeouts=dict.fromkeys(MediaKind, 0.05),
+            # Frames are videos, and each is an image: so they are late together, none alone.
+            fetch_timeouts={**dict.fromkeys(MediaKind, 30.0), MediaKind.VIDEO: 0.05},
         )
 
     async def load(self, inputs: Sequence[MediumInput]) -> None:
