@@ -73,8 +73,11 @@ class Int8Linear(RowScaledLinear):
 
     @classmethod
     def quantized(cls, linear: Linear) -> "Int8Linear":
-        """Returns a linear with the quantized weights of `linear`."""
-        quantized, tensors = cls(linear), quantize_int8(linear.weight)
+        """Returns a linear with the quantized weights of `linear`: without values, as these, on the meta device."""
+        quantized = cls(linear)
+        if linear.weight.is_meta:
+            return quantized
+        tensors = quantize_int8(linear.weight)
         quantized.weight.data.copy_(tensors["weight"])
         quantized.scale.data.copy_(tensors["scale"].flatten())
         return quantized
