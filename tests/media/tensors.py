@@ -103,7 +103,7 @@ def _lying_storage(name: str, data: bytes) -> bytes:
 def _bomb() -> bytes:
     """Returns a small compressed archive of a large storage."""
     return rewritten(
-        lambda name, data: bytes(1 << 28) if name.endswith("data/0") else data, compression=zipfile.ZIP_DEFLATED
+        lambda name, data: bytes(1 << 26) if name.endswith("data/0") else data, compression=zipfile.ZIP_DEFLATED
     )
 
 

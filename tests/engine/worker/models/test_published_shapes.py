@@ -31,6 +31,8 @@ from tests.paths import ROOT
 TABLE = {checkpoint.name: checkpoint for checkpoint in load_table()}
 FIRST_OF_ARCHITECTURE = {each.config["architectures"][0]: each.name for each in reversed(TABLE.values())}.values()
 """Checkpoints of one architecture have the same old names, which take long to find."""
+FEW_EXPERTS = 8
+"""As many as compute a token. Of experts, which are all alike, thousands take long to build."""
 Shapes = Mapping[str, tuple[int, ...]]
 OWN_ORACLES: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "Phi3VForCausalLM": make_network,
@@ -45,6 +47,7 @@ class Built:
     """A published checkpoint, built without values."""
 
     published: PublishedCheckpoint
+    """Has as many experts as are built."""
     folder: Path
     """Folder of its configuration."""
     model: Model
@@ -54,7 +57,10 @@ class Built:
 
 @pytest.fixture(scope="module", params=TABLE)
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    published, folder = TABLE[request.param], tmp_path_factory.mktemp("published")
+    return build_both(with_experts(TABLE[request.param], FEW_EXPERTS), tmp_path_factory.mktemp("published"))
+
+
+def build_both(published: PublishedCheckpoint, folder: Path) -> Built:
     model = build(published, folder)
     architecture = published.config["architectures"][0]
     with torch.device("meta"):
@@ -63,6 +69,16 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         else:
             oracle = getattr(transformers, architecture)(transformers.AutoConfig.from_pretrained(folder))
     return Built(published=published, folder=folder, model=model, oracle=oracle)
+
+
+def with_experts(published: PublishedCheckpoint, number: int) -> PublishedCheckpoint:
+    """Returns a checkpoint with a number of experts, if it has any; all else is as published."""
+
+    def replaced(config: Mapping[str, Any]) -> dict[str, Any]:
+        config = {name: replaced(value) if isinstance(value, dict) else value for name, value in config.items()}
+        return config | ({"num_experts": number} if config.get("num_experts") else {})
+
+    return replace(published, config=replaced(published.config))
 
 
 def build(
@@ -113,14 +129,25 @@ def multi_token_prediction(stored: Mapping[str, Tensor], model: Model) -> Mappin
     return found | {"mtp.fc.weight": torch.empty(width, 2 * width, device="meta")}
 
 
-def test_model_has_as_many_parameters_as_the_hub_counts(built: Built) -> None:
-    if built.published.num_parameters is None:
+def test_model_has_as_many_parameters_as_the_hub_counts(built: Built, tmp_path: Path) -> None:
+    published = TABLE[built.published.name]
+    if published.num_parameters is None:
         pytest.skip("the hub's count is not known here")
+    count = num_parameters(built)
+    experts = load_model_config(published.write(tmp_path)).text.experts
+    if experts is not None:
+        more = build_both(with_experts(published, FEW_EXPERTS + 1), tmp_path)
+        count += (experts.num_experts - FEW_EXPERTS) * (num_parameters(more) - count)
+    assert count == published.num_parameters
+
+
+def num_parameters(built: Built) -> int:
+    """Returns how many parameters the checkpoint's files have."""
     ours, renamed = dict(built.model.named_weights()), built.model.renamed_prefixes
     stored = ((checkpoint_name(name, renamed), tensor) for name, tensor in built.oracle.named_parameters())
     # The hub counts also what the model does not compute with.
     unused = [tensor for name, tensor in stored if name not in ours and built.model.is_unused(name)]
-    assert sum(tensor.numel() for tensor in (*ours.values(), *unused)) == built.published.num_parameters
+    return sum(tensor.numel() for tensor in (*ours.values(), *unused))
 
 
 def test_configuration_reads_the_same_after_transformers_has_saved_it(built: Built, tmp_path: Path) -> None:
