@@ -116,9 +116,11 @@ prompt_toolkit's; "in flight" and "single-flight" are standard; a quoted 'Pictur
 image; `time_step_rank` is a key of GGUF files."""
 
 _PRONOUN = re.compile(
-    r'^\s*(?:r?"""|\w+(?: \([^)]*\))?: )'
-    r"(As|That|Those|This|These|It|Its|They|Their|Our|We|The ones?|The same|Of|Both)\b"
+    r'^[ ]*(?:r?"""|\w+(?: \([^)]*\))?: )'
+    r"(As|That|Those|This|These|It|Its|They|Their|Our|We|The ones?|The same|Of|Both)\b",
+    re.MULTILINE,
 )
+_WORD = re.compile(r"[A-Za-z]+")
 _SUBWORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _INFLECTED = {
     word.removesuffix("e" if ending[0] in "ei" else "") + ending: better
@@ -128,10 +130,26 @@ _INFLECTED = {
 } | WORDS
 _PLURAL = re.compile(r"s(?![a-z])", re.IGNORECASE)
 _STEMS = {_PLURAL.sub("", name): better for name, better in NAMES.items()}
-_NAME = re.compile(
-    "(?<![a-z])(" + "|".join(re.sub(r"(?=_)|$", "s?", name) for name in _STEMS) + ")(?![a-z])", re.IGNORECASE
-)
+_PATTERNS = [re.sub(r"(?=_)|$", "s?", name) for name in _STEMS]
+_NAME = re.compile("(?<![a-z])(" + "|".join(_PATTERNS) + ")(?![a-z])", re.IGNORECASE)
 _CLASS = {re.compile(rf"\bclass _?({name})\b"): better for name, better in CLASSES.items()}
+
+
+# Patterns that begin with the same letters everywhere are found ten times as fast as those above.
+_NAMES_IN_LOWER_CASE = [re.compile(pattern) for pattern in _PATTERNS]
+_ANY_CLASS = re.compile(rf"class _?({'|'.join(CLASSES)})\b")
+
+
+def may_have_any(text: str) -> bool:
+    """Whether the lines of a file must be looked at one by one."""
+    lower = text.lower()
+    return (
+        not _INFLECTED.keys().isdisjoint(
+            part.lower() for word in set(_WORD.findall(text)) for part in _SUBWORD.findall(word)
+        )
+        or any(name.search(lower) for name in _NAMES_IN_LOWER_CASE)
+        or bool(_ANY_CLASS.search(text) or _PRONOUN.search(text))
+    )
 
 
 def retired_words(line: str) -> Iterator[tuple[str, str]]:
@@ -158,11 +176,16 @@ def main() -> None:
     names = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    found = [
-        f"{name}:{number}: '{word}' is retired: write '{better}'"
+    texts = {
+        name: f"{name}\n{(ROOT / name).read_text(encoding='utf-8')}"
         for name in names
         if not name.startswith(SKIPPED) and Path(name).suffix in SUFFIXES and not (ROOT / name).is_symlink()
-        for number, line in [(0, name), *enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1)]
+    }
+    found = [
+        f"{name}:{number}: '{word}' is retired: write '{better}'"
+        for name, text in texts.items()
+        if may_have_any(text)
+        for number, line in enumerate(text.splitlines())
         for word, better in (*retired_words(line), *pronouns(name, line))
     ]
     print("\n".join(found), file=sys.stderr)

@@ -32,7 +32,7 @@ TABLE = {checkpoint.name: checkpoint for checkpoint in load_table()}
 FIRST_OF_ARCHITECTURE = {each.config["architectures"][0]: each.name for each in reversed(TABLE.values())}.values()
 """Checkpoints of one architecture have the same old names, which take long to find."""
 FEW_EXPERTS = 8
-"""As many as compute a token. Of experts, which are all alike, thousands take long to build."""
+"""The number that computes a token. Experts are all alike, and thousands take long to build."""
 Shapes = Mapping[str, tuple[int, ...]]
 OWN_ORACLES: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "Phi3VForCausalLM": make_network,
