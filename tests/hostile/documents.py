@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import cache
 
 from glimpse.media.errors import MediaErrorCode
+from tests.hostile.bombs import repeated
 from tests.media.images import encode, scene
 from tests.media.pdfs import HELVETICA, document, of_images, pdf, rectangle, stream, text
 
@@ -55,7 +56,7 @@ def _content(content: bytes, entries: bytes = b"", resources: bytes = b"", *furt
 
 
 def _spaces() -> bytes:
-    return zlib.compress(b" " * (200 << 20), 9)
+    return repeated(b" ", 200 << 20)
 
 
 def _image(entries: bytes, data: bytes) -> bytes:
@@ -65,7 +66,7 @@ def _image(entries: bytes, data: bytes) -> bytes:
 
 def _image_bomb() -> bytes:
     entries = b"/Width 10000 /Height 10000 /BitsPerComponent 8 /ColorSpace /DeviceRGB /Filter /FlateDecode"
-    return _image(entries, zlib.compress(bytes(300_000_000), 9))
+    return _image(entries, repeated(b"\0", 300_000_000))
 
 
 def _form(content: bytes) -> bytes:

@@ -51,9 +51,9 @@ def _long_matroska(num_frames: int) -> bytes:
     """Returns a video that repeats one frame, in blocks of a few bytes that a demuxer must read."""
     data = video(greys(2), container="matroska", codec="vp8", live="1")
     clusters: list[bytes] = []
+    blocks = b"".join(b"\xa3\x87\x81" + struct.pack(">h", index) + b"\x80\x10\x02\x00" for index in range(1000))
     for start in range(0, num_frames, 1000):
         time = b"\xe7\x84" + struct.pack(">I", 1000 + start)
-        blocks = b"".join(b"\xa3\x87\x81" + struct.pack(">h", index) + b"\x80\x10\x02\x00" for index in range(1000))
         body = time + blocks
         clusters.append(b"\x1f\x43\xb6\x75" + (len(body) | 1 << 28).to_bytes(4, "big") + body)
     return data + b"".join(clusters)
