@@ -26,6 +26,7 @@ from glimpse.media.processing.sizing.fixed_size import FixedSize
 from glimpse.media.processing.sizing.hd_tiles import HdTiles
 from glimpse.media.processing.sizing.patches.flex_tiles import FlexTiles
 from glimpse.media.processing.sizing.patches.longest_edge import LongestEdge
+from glimpse.media.processing.sizing.patches.page_tiles import PageTiles
 from glimpse.media.processing.sizing.patches.patch_budget import PatchBudget
 from glimpse.media.processing.sizing.placement import SIDEWAYS, ImagePlacement, ImageSource
 from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS, SmartResize
@@ -43,6 +44,7 @@ ImageSizing: TypeAlias = (
     | LongestEdge
     | PatchBudget
     | FlexTiles
+    | PageTiles
 )
 """The recipes of all families: a closed union, since decoding workers parse it."""
 

@@ -28,7 +28,8 @@ def read_image_processor(path: Path) -> dict[str, Any]:
         ValueError: both files are missing, or one is not JSON.
     """
     of_processor = read_json(path / "processor_config.json", is_optional=True)
-    own = read_json(path / "preprocessor_config.json", is_optional="image_processor" in of_processor)
+    is_whole = bool(of_processor.keys() & {"image_processor", "image_mean"})
+    own = read_json(path / "preprocessor_config.json", is_optional=is_whole)
     return {**of_processor, **of_processor.get("image_processor", {}), **own}
 
 

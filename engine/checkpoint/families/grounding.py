@@ -13,6 +13,8 @@ class _Coordinates:
     """The coordinate of the right and the lower edge; None: coordinates are pixels of the image that the model sees."""
     y_first: bool = False
     """Coordinates are top, left, bottom and right; of a point y and x."""
+    of_source: bool = False
+    """Coordinates are those of the image as it was sent, even where what the model sees is padded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

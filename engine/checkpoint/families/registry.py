@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from glimpse.engine.checkpoint.families.deepseek_ocr2 import DEEPSEEK_OCR2, DEEPSEEK_OCR2_PUBLISHED
 from glimpse.engine.checkpoint.families.gemma.gemma3 import GEMMA3, GEMMA3_TEXT
 from glimpse.engine.checkpoint.families.gemma.gemma4 import GEMMA4, GEMMA4_TEXT, GEMMA4_UNIFIED
 from glimpse.engine.checkpoint.families.gemma.paligemma import COLPALI, PALIGEMMA
@@ -66,6 +67,8 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "Glm4vForConditionalGeneration": GLM4V,
     "Glm46VForConditionalGeneration": GLM46V,
     "PaddleOCRVLForConditionalGeneration": PADDLEOCR_VL,
+    "DeepseekOcr2ForConditionalGeneration": DEEPSEEK_OCR2,
+    "DeepseekOCR2ForCausalLM": DEEPSEEK_OCR2_PUBLISHED,
     "PixtralForConditionalGeneration": PIXTRAL,
     "UltravoxModel": ULTRAVOX,
     "MiniCPMV": MINICPMV,

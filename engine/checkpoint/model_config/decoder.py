@@ -122,7 +122,9 @@ class ExpertsConfig:
     layers: frozenset[int]
     """Indices of the layers."""
     shared_size: int = 0
-    """Features of an expert that computes all tokens, weighed by the sigmoid of a score of its own; 0: none."""
+    """Features of an expert that computes all tokens; 0: none."""
+    shared_gate: bool = True
+    """The shared expert is weighed by the sigmoid of a score of its own. False: its weight is 1, as in DeepSeek-V2."""
     beside_mlp: bool = False
     """The layers have a gated MLP too, to whose outputs those of the experts are added. The router has a norm of its
     own, and each expert a factor, as in Gemma 4."""

@@ -2,10 +2,12 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 MERGED_SIDE = 4
 """Patches along each side of a token of MiniCPM-V 4.6."""
+SAM_REDUCTION = 4
+"""Patches along each side of a position of SAM's output in DeepSeek-OCR-2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,6 +268,60 @@ class HdVisionConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SamConfig:
+    """The encoder of Segment Anything (arXiv 2304.02643), and convolutions that make a position of 4² patches."""
+
+    width: int
+    intermediate_size: int
+    """Width inside the MLPs."""
+    num_layers: int
+    num_heads: int
+    position_side: int
+    """Side of the square grid of learned positions."""
+    patch_size: int
+    """Side of a patch in pixels."""
+    window: int
+    """Side in patches of the windows within which most layers attend."""
+    full_attention_layers: frozenset[int]
+    """Indices of the layers that attend to all patches."""
+    channels: tuple[int, int, int]
+    """Channels after the neck, and after each of the two convolutions that halve height and width."""
+    qkv_bias: bool
+    norm_eps: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageVisionConfig:
+    """Vision encoder of DeepSeek-OCR-2: SAM's, and a transformer that makes as many tokens of its positions in the
+    order in which they are read. It encodes the tiles of an image and an overview."""
+
+    sam: SamConfig
+    width: int
+    """Width of the transformer, which is that of SAM's output."""
+    intermediate_size: int
+    """Width inside the transformer's MLPs."""
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    norm_eps: float
+    rope_theta: float
+    tile_side: ClassVar[int] = 12
+    """The square root of a tile's tokens."""
+    overview_side: ClassVar[int] = 16
+    """The square root of an overview's tokens."""
+    max_batch_tiles: int = 2
+    """Most tiles encoded at once, which bounds the memory of hidden states."""
+
+    def num_tokens(self, num_tiles: int) -> int:
+        """Returns the tokens of an image: those of its tiles and of the overview, and one more."""
+        return num_tiles * self.tile_side**2 + self.overview_side**2 + 1
+
+    def pixels(self, side: int) -> int:
+        """Returns the side in pixels of a square with side² tokens."""
+        return side * SAM_REDUCTION * self.sam.patch_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AudioConfig:
     """Whisper's encoder, as in Qwen2-Audio."""
 
@@ -485,6 +541,7 @@ EncoderConfig: TypeAlias = (
     | MergedVisionConfig
     | FlexVisionConfig
     | HdVisionConfig
+    | PageVisionConfig
     | AudioConfig
     | UltravoxConfig
 )

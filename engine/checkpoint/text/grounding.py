@@ -92,6 +92,7 @@ def _is_coordinate(value: Any) -> bool:
 
 def _map(coordinates: Sequence[float], form: Form, placement: ImagePlacement) -> tuple[Point, ...]:
     """Returns the corners in the image file; none if nothing of it is in the image."""
+    placement = placement.unpadded if form.of_source else placement
     height, width = placement.shown
     scale_x, scale_y = (1, 1) if form.scale is None else (width / form.scale, height / form.scale)
     ordered = coordinates if not form.y_first else [coordinates[index ^ 1] for index in range(len(coordinates))]

@@ -62,8 +62,9 @@ class ExpertsMLP(nn.Module):
     """A mixture of gated MLPs (arXiv 2101.03961): Σ weight · expert(x) over the experts that the router chooses for x,
     and over the shared one, the last, if there is one.
 
-    Numerics follow transformers' models/qwen3_moe/modeling_qwen3_moe.py, and models/qwen3_5_moe/modeling_qwen3_5_moe.py
-    for the shared expert, but weights and sums are in float32.
+    Numerics follow transformers' models/qwen3_moe/modeling_qwen3_moe.py, and for the shared expert
+    models/qwen3_5_moe/modeling_qwen3_5_moe.py and models/deepseek_ocr2/modeling_deepseek_ocr2.py, but weights and sums
+    are in float32.
     """
 
     def __init__(
@@ -73,7 +74,8 @@ class ExpertsMLP(nn.Module):
         self.config = config
         self.activation: GateActivation = activation
         sizes = (config.intermediate_size,) * config.num_experts + (config.shared_size,) * self.shares
-        self.router = UnquantizedLinear(width, (config.num_experts, 1)[: 1 + self.shares], bias=False)
+        scores = (config.num_experts, 1) if self._gates_share else (config.num_experts,)
+        self.router = UnquantizedLinear(width, scores, bias=False)
         self.router_norm = RMSNorm(width, eps=norm_eps) if config.beside_mlp else None
         factors = torch.empty(config.num_experts)
         self.factors = nn.Parameter(factors, requires_grad=False) if config.beside_mlp else None
@@ -83,6 +85,10 @@ class ExpertsMLP(nn.Module):
     def shares(self) -> bool:
         """Whether the last expert computes all tokens."""
         return self.config.shared_size > 0
+
+    @property
+    def _gates_share(self) -> bool:
+        return self.shares and self.config.shared_gate
 
     def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
         """Returns [tokens, width] for [tokens, width], which are the layer's norm of `hidden`."""
@@ -94,7 +100,7 @@ class ExpertsMLP(nn.Module):
 
         Args:
             x: [tokens, width]
-            scores: the router's, [tokens, experts].
+            scores: the router's, [tokens, experts], and one more if it weighs the shared expert.
             compute: computes an expert for some rows of x.
         """
         chosen, weights = self.choose(scores)
@@ -113,12 +119,13 @@ class ExpertsMLP(nn.Module):
         weights = weights if self.factors is None else weights * self.factors[chosen]
         if self.shares:
             chosen = functional.pad(chosen, (0, 1), value=self.config.num_experts)
-            weights = torch.cat([weights, own.sigmoid()], dim=-1)
+            share = own.sigmoid() if self._gates_share else torch.ones_like(weights[:, :1])
+            weights = torch.cat([weights, share], dim=-1)
         return chosen, weights
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `GatedMLP.named_weights`."""
-        yield from self.router.named_weights(*("gate", "shared_expert_gate")[: 1 + self.shares])
+        yield from self.router.named_weights(*("gate", "shared_expert_gate")[: len(self.router.sizes)])
         if self.router_norm is not None and self.factors is not None:
             yield "router_norm.weight", self.router_norm.weight.data
             yield "factors", self.factors.data

@@ -30,15 +30,15 @@ void from_float(float value, bf16* to) {  // to nearest, ties to even; sums of f
 struct Routing {
   Routing(const Mixture& mixture, TeamBuffers& buffers)
       : width(mixture.experts->second->out_features), num_experts(mixture.experts->num_experts),
-        num_chosen(mixture.experts->num_chosen), rows(mixture.rows) {
-    const int64_t numbers = rows * (2 * width + num_experts + 2 * num_chosen);
+        num_scores(mixture.experts->router->out_features), num_chosen(mixture.experts->num_chosen), rows(mixture.rows) {
+    const int64_t numbers = rows * (2 * width + num_scores + 2 * num_chosen);
     const int64_t indices = 2 * rows * num_chosen + num_experts + 1;
     char* memory = buffers.experts.reserve(indices * sizeof(int64_t) + numbers * sizeof(float));
     chosen = reinterpret_cast<int64_t*>(memory);
     order = chosen + rows * num_chosen;
     starts = order + rows * num_chosen;
     scores = reinterpret_cast<float*>(starts + num_experts + 1);
-    weights = scores + rows * num_experts;
+    weights = scores + rows * num_scores;
     ordered_weights = weights + rows * num_chosen;
     outputs = ordered_weights + rows * num_chosen;
     sums = outputs + rows * width;
@@ -46,13 +46,13 @@ struct Routing {
 
   // Chooses the experts with the highest scores for a row, and the shared one. Equal scores: the first ones.
   void choose(int64_t row, const Experts& mixture) const {
-    float* score = scores + row * num_experts;
+    float* score = scores + row * num_scores;
     int64_t* experts = chosen + row * num_chosen;
     float* weight = weights + row * num_chosen;
     const int64_t last = num_experts - mixture.shares, num_routed = num_chosen - mixture.shares;
     if (mixture.shares) {
       experts[num_routed] = last;
-      weight[num_routed] = 1 / (1 + std::exp(-score[last]));
+      weight[num_routed] = num_scores > last ? 1 / (1 + std::exp(-score[last])) : 1.0f;
     }
     const float highest = *std::max_element(score, score + last);
     float total = 0, chosen_total = 0;
@@ -82,11 +82,11 @@ struct Routing {
     starts[0] = 0;
   }
 
-  const int64_t width, num_experts, num_chosen, rows;
+  const int64_t width, num_experts, num_scores, num_chosen, rows;
   int64_t* chosen;         // [rows, num_chosen]
   int64_t* order;          // [rows · num_chosen]: rows, sorted by their experts
   int64_t* starts;         // [num_experts + 1]: where the rows of each expert begin in `order`
-  float* scores;           // [rows, num_experts]
+  float* scores;           // [rows, num_scores]
   float* weights;          // [rows, num_chosen]
   float* ordered_weights;  // in the order of `order`
   float* outputs;          // [rows, width]: of one expert

@@ -38,11 +38,11 @@ struct Mlp {
 
 // A mixture of gated MLPs. declarations.py reads its fields here.
 struct Experts {
-  const Weight* router;             // [num_experts, in_features]
+  const Weight* router;             // [num_experts, in_features]; without the shared one if that has no score
   const Weight *first, *second;     // [num_experts]
   int64_t num_experts, num_chosen;  // with the shared one
-  int64_t shares;                   // 1: the last expert computes all rows, weighed by the sigmoid of its score
-  int64_t renormalizes;             // 1: the weights of a row's experts add up to 1
+  int64_t shares;        // 1: the last expert computes all rows, weighed by its score's sigmoid if it has one
+  int64_t renormalizes;  // 1: the weights of a row's experts add up to 1
   int64_t activation;
   const Norm* router_norm;  // of the router's rows; null: that of the experts'
   const float* factors;     // [num_experts], of the experts' weights; null: 1

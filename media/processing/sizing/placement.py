@@ -56,6 +56,11 @@ class ImagePlacement:
         return self._largest.whole
 
     @property
+    def unpadded(self) -> "ImagePlacement":
+        """What became of the file if the model sees the upright image as it is."""
+        return ImagePlacement(source=self.source, plan=ImagePlan(views=(View(resized=self.source.upright),), grid=()))
+
+    @property
     def seen(self) -> Box:
         """What that view has of the image, in pixels of the file."""
         height, width = self.shown

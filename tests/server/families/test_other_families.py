@@ -13,6 +13,8 @@ import pytest
 
 from glimpse.engine.checkpoint.families.registry import FAMILIES
 from glimpse.engine.checkpoint.families.spec import FamilySpec
+from tests.checkpoints.deepseek_ocr2 import make_deepseek_ocr2_checkpoint
+from tests.checkpoints.deepseek_ocr2 import make_original_checkpoint as make_original_deepseek_checkpoint
 from tests.checkpoints.gemma4 import make_unified_gemma4_checkpoint
 from tests.checkpoints.glm import make_glm4v_checkpoint, make_glm_ocr_checkpoint
 from tests.checkpoints.idefics3 import make_idefics3_checkpoint
@@ -47,6 +49,7 @@ TRIED: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     ),
     "GlmOcrForConditionalGeneration": (make_glm_ocr_checkpoint, ("image",)),
     "Glm4vForConditionalGeneration": (make_glm4v_checkpoint, ("image", "video")),
+    "DeepseekOcr2ForConditionalGeneration": (make_deepseek_ocr2_checkpoint, ("image",)),
     "Lfm2VlForConditionalGeneration": (make_lfm2_vl_checkpoint, ("image",)),
     "PaddleOCRVLForConditionalGeneration": (make_paddleocr_vl_checkpoint, ("image",)),
     "MiniCPMV4_6ForConditionalGeneration": (make_minicpmv4_6_checkpoint, ("image", "video")),
@@ -68,6 +71,7 @@ ALIKE: Mapping[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     ),
     "Qwen3_5ForConditionalGeneration": (make_qwen3_5_checkpoint, ("image", "video")),
     "Glm46VForConditionalGeneration": (lambda path: make_glm4v_checkpoint(path, kind="Glm46V"), ("image", "video")),
+    "DeepseekOCR2ForCausalLM": (make_original_deepseek_checkpoint, ("image",)),
     "Gemma4UnifiedForConditionalGeneration": (make_unified_gemma4_checkpoint, ("image", "video", "audio")),
     "PixtralForConditionalGeneration": (lambda path: make_mistral3_checkpoint(path, kind="pixtral"), ("image",)),
     "LightOnOcrForConditionalGeneration": (

@@ -14,6 +14,7 @@ from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
 from glimpse.media.processing.sizing.fixed_size import FixedSize
 from glimpse.media.processing.sizing.patches.flex_tiles import FlexTiles
+from glimpse.media.processing.sizing.patches.page_tiles import PageTiles
 from glimpse.media.processing.sizing.placement import ImagePlacement, ImageSource
 from glimpse.media.processing.sizing.smart_resize import SmartResize
 
@@ -69,6 +70,11 @@ def glm(label: str, box: Corners, width: int, height: int) -> str:
     return f"The {label} is at <|begin_of_box|>[{thousandths(box, width, height)}]<|end_of_box|>."
 
 
+def deepseek(label: str, box: Corners, width: int, height: int) -> str:
+    numbers = [round(999 * value / side) for value, side in zip(box, [width, height] * 2, strict=True)]
+    return f"<|ref|>{label}<|/ref|><|det|>[{numbers}]<|/det|>"
+
+
 def lfm2(label: str, box: Corners, width: int, height: int) -> str:
     shares = [round(max(value / side, 0), 3) for value, side in zip(box, [width, height] * 2, strict=True)]
     return f'[{{"label": "{label}", "bbox": {shares}}}]'
@@ -91,6 +97,8 @@ WAYS: dict[str, tuple[str, ImageSizing, Write, float, bool]] = {
     "Gemma 3": ("Gemma3ForConditionalGeneration", FixedSize(side=896), gemma, 1000, True),
     "Gemma 3 with PaliGemma's tokens": ("Gemma3ForConditionalGeneration", FixedSize(side=896), paligemma, 512, True),
     "PaliGemma": ("PaliGemmaForConditionalGeneration", FixedSize(side=448), paligemma, 512, True),
+    "DeepSeek-OCR-2": ("DeepseekOcr2ForConditionalGeneration", PageTiles(), deepseek, 999, True),
+    "DeepSeek-OCR-2 as published": ("DeepseekOCR2ForCausalLM", PageTiles(tile=4096), deepseek, 999, True),
     "LFM2-VL": ("Lfm2VlForConditionalGeneration", FlexTiles(), lfm2, 1000, True),
     "LLaVA": ("LlavaForConditionalGeneration", FixedSize(side=336, shortest_edge=336), llava, 1000, False),
 }
@@ -214,6 +222,11 @@ CASES: dict[str, tuple[str, str, list[Any]]] = {
         "<|begin_of_box|><100,200,500,600>, (0,0,1000,1000)<|end_of_box|> and <|begin_of_box|>1, 2, 3, 4<|end_of_box|>",
         [("", CAT[1]), ("", (0, 0, 2000, 1000))],
     ),
+    "several boxes of DeepSeek-OCR-2": (
+        "DeepseekOcr2ForConditionalGeneration",
+        "<|ref|>cat<|/ref|><|det|>[[99.9, 199.8, 499.5, 599.4], [0, 0, 999, 999]]<|/det|>\n",
+        [CAT, ("cat", (0, 0, 2000, 1000))],
+    ),
     "no box": (QWEN3, "There are 4 cats: [1, 2, 3, 4], {}, {1}, and f(1,2).", []),
     "no area": (QWEN3, '{"bbox_2d": [500, 600, 100, 200]}', []),
     "outside": (QWEN3, '{"bbox_2d": [2000, 600, 3000, 700]}{"point_2d": [1001, 5]}', []),
@@ -244,7 +257,10 @@ HOSTILE = {
     "open strings": '{"' * 500_000,
     "strings and braces": '{"a{"' * 200_000,
     "open tags": "<ref>" * 200_000 + "<box>" * 200_000,
-    "open special tokens": "<|object_ref_start|>" * 50_000 + "<|box_start|>" * 50_000 + "<|begin_of_box|>[" * 50_000,
+    "open special tokens": "<|object_ref_start|>" * 50_000
+    + "<|box_start|>" * 50_000
+    + "<|ref|>" * 50_000
+    + "<|begin_of_box|>[" * 50_000,
     "open brackets": "[0.1, " * 200_000,
     "nested lists": '{"bbox_2d": ' + "[" * 500_000 + "]" * 500_000 + "}",
     "location tokens": "<loc0001>" * 500_000,

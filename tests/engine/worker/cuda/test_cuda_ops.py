@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,7 @@ class Layer(nn.Module):
         self.quick = PlainMLP(100, 1100, activation="quick_gelu")
         self.gelu = PlainMLP(100, 1100, activation="gelu_tanh")
         self.experts = ExpertsMLP(100, EXPERTS)
+        self.ungated = ExpertsMLP(100, replace(EXPERTS, shared_gate=False))
 
     def outputs(self, ops: Ops, x: Tensor, hidden: Tensor) -> list[Tensor]:
         return [
@@ -123,7 +125,7 @@ class Layer(nn.Module):
             *(ops.linear_add(x, linear, hidden.clone()) for linear in (self.plain, self.biased)),
             *(
                 ops.norm_mlp_add(hidden.clone(), self.norm, mlp)
-                for mlp in (self.gated, self.quick, self.gelu, self.experts)
+                for mlp in (self.gated, self.quick, self.gelu, self.experts, self.ungated)
             ),
             ops.norm_mlp_add(hidden, self.norm, self.gated, residual=False),
             ops.norm_mlp_add(hidden, self.norm, self.experts, residual=False),

@@ -23,6 +23,7 @@ from glimpse.engine.worker.loading.weights import checkpoint_name
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.tensors.kv_cache import CacheShape
 from models.published.table import PublishedCheckpoint, load_table
+from tests.oracles.deepseek_ocr2 import make_network as make_deepseek_network
 from tests.oracles.minicpmv import Network as MiniCPMVNetwork
 from tests.oracles.phi3v import make_network
 from tests.oracles.ultravox import Network as UltravoxNetwork
@@ -37,6 +38,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 OWN_ORACLES: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "Phi3VForCausalLM": make_network,
     "MiniCPMV": MiniCPMVNetwork,
+    "DeepseekOCR2ForCausalLM": make_deepseek_network,
     "UltravoxModel": UltravoxNetwork,
 }
 """Architectures that transformers lacks → how a `config.json` becomes a network with the published names."""

@@ -32,6 +32,7 @@ from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
 from tests.engine.harness import Prompt, make_prompt, request_of
 from tests.engine.processes import alive
 from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
+from tests.engine.worker.models import test_deepseek_ocr2 as deepseek_ocr2
 from tests.engine.worker.models import test_glm4v as glm4v
 from tests.engine.worker.models import test_minicpmv4_6 as minicpmv4_6
 from tests.engine.worker.models import test_paddleocr_vl as paddleocr_vl
@@ -161,6 +162,12 @@ def test_two_ranks_answer_as_one_until_a_rank_dies(tiny_checkpoint: Path, alone:
     [
         pytest.param(qwen3_5_moe, DRAFTED, "auto", id="a delta net, a shared expert and multi-token prediction"),
         pytest.param(minicpmv4_6.CHECKPOINT, minicpmv4_6.PROMPTS.values(), "auto", id="MiniCPM-V 4.6"),
+        pytest.param(
+            deepseek_ocr2.CHECKPOINT,
+            [deepseek_ocr2.PROMPTS["image"]],
+            "auto",
+            id="DeepSeek-OCR-2, experts without gate",
+        ),
         pytest.param(glm4v.CHECKPOINT, glm4v.PROMPTS.values(), "auto", id="GLM-4.1V, one key-value head on both"),
         pytest.param(paddleocr_vl.CHECKPOINT, paddleocr_vl.PROMPTS.values(), "int8", id="PaddleOCR-VL, 8-bit cache"),
     ],

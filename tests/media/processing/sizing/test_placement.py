@@ -19,6 +19,7 @@ from glimpse.media.processing.sizing.fixed_size import FixedSize
 from glimpse.media.processing.sizing.hd_tiles import HdTiles
 from glimpse.media.processing.sizing.patches.flex_tiles import FlexTiles
 from glimpse.media.processing.sizing.patches.longest_edge import LongestEdge
+from glimpse.media.processing.sizing.patches.page_tiles import PageTiles
 from glimpse.media.processing.sizing.smart_resize import SmartResize
 from glimpse.media.processing.sizing.split_tiles import SplitTiles
 from tests.media.images import encode
@@ -31,6 +32,8 @@ RECIPES: dict[str, ImageSizing] = {
     "tiles": AspectTiles(tile=112, max_tiles=6),
     "overview and slices": AdaptiveSlices(scale=140, max_slices=6),
     "tiles or none": FlexTiles(patch_size=14, tile=112, max_tiles=6, min_tokens=4, max_tokens=16),
+    "pages in tiles": PageTiles(patch_size=14, side=140, tile=112, max_tiles=6),
+    "padded pages": PageTiles(patch_size=14, side=224, tile=406),
     "tiles with padding": HdTiles(tile=112, max_tiles=6),
     "tiles and overview": SplitTiles(tile=112, longest_edge=336),
     "padded tiles": AnyRes(tile=112, tile_patches=8, resolutions=((112, 224), (224, 112), (224, 224))),
@@ -44,7 +47,7 @@ def whole(image: Image) -> np.ndarray:
     """Returns the largest view that the model sees, put together from its tiles."""
     plan = image.placement.plan
     views = [view for view in plan.views if view.num_tiles]
-    largest = max(views, key=lambda view: view.whole)
+    largest = max(views, key=lambda view: view.whole[0] * view.whole[1])
     assert largest.whole == image.placement.shown
     start = sum(view.num_tiles for view in views[: views.index(largest)])
     pixels = image.pixels.reshape(-1, *plan.tile, 3)[start : start + largest.num_tiles]
