@@ -31,7 +31,11 @@ class GgufQuantization:
     """Unsigned integers in groups, in the type of each matrix (`GGUF_FORMATS`)."""
 
     types: Mapping[str, str]
-    """By the name of a matrix without `.weight` in the decoder's own checkpoint; the experts of a layer share one."""
+    """By the name of a matrix without `.weight`, for a decoder's in its own checkpoint; the experts of a layer share
+    one."""
+    tiled_heads: tuple[int, int] | None = None
+    """The heads of a group of delta nets, and the groups, if the columns of heads are not in their order in files:
+    those of the first head of each group are in front."""
 
     @property
     def kind(self) -> Literal["int4", "int8"]:
@@ -52,7 +56,7 @@ class GgufQuantization:
         8 bits hold those of 4, a group is divided into equal ones, and a zero point times the scale is a minimum.
         """
         formats = {GGUF_FORMATS[each] for name in names if (each := self.type_of(name)) is not None}
-        if any(self.type_of(name) is None for name in names):
+        if not formats or any(self.type_of(name) is None for name in names):
             return None
         if len(formats) == 1:
             return formats.pop()

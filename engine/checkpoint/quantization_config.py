@@ -101,7 +101,8 @@ def _gptq(stored: Mapping[str, Any]) -> GroupQuantization:
 
 def _gguf(stored: Mapping[str, Any]) -> GgufQuantization:
     """Parses what `checkpoint.gguf.config` writes."""
-    return GgufQuantization(types=stored["types"])
+    tiled = stored.get("tiled_heads")
+    return GgufQuantization(types=stored["types"], tiled_heads=None if tiled is None else (tiled[0], tiled[1]))
 
 
 def _compressed_tensors(stored: Mapping[str, Any]) -> CompressedQuantization:

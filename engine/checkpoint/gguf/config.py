@@ -14,7 +14,7 @@ from glimpse.engine.checkpoint.gguf.architectures import (
 )
 from glimpse.engine.checkpoint.gguf.header import Gguf
 from glimpse.engine.checkpoint.gguf.keys import Keys
-from glimpse.engine.checkpoint.gguf.names import packed_types
+from glimpse.engine.checkpoint.gguf.names import packed_types, tiled_heads
 from glimpse.engine.checkpoint.gguf.tokenizer import CONTROL
 from glimpse.engine.errors import CheckpointError
 
@@ -81,7 +81,7 @@ def read_config(gguf: Gguf) -> dict[str, Any]:
         **own,
     }
     if types := packed_types(gguf):
-        config["quantization_config"] = {"quant_method": "gguf", "types": types}
+        config["quantization_config"] = {"quant_method": "gguf", "types": types, "tiled_heads": tiled_heads(gguf)}
     return config
 
 

@@ -9,11 +9,14 @@ from glimpse.engine.checkpoint.gguf.architectures import MMPROJ, architecture_of
 from glimpse.engine.checkpoint.gguf.encoder import Files, MmprojEncoder, Projector
 from glimpse.engine.checkpoint.gguf.header import Gguf
 from glimpse.engine.checkpoint.gguf.keys import Keys
+from glimpse.engine.checkpoint.gguf.names import encoder_types
 from glimpse.engine.checkpoint.gguf.projectors import PROJECTOR, PROJECTORS, projector_name, projector_of
 from glimpse.engine.errors import CheckpointError
 
 _log = logging.getLogger(__name__)
 
+_OUTER = ("dtype", "quantization_config")
+"""Fields of `config.json` that are not in its `text_config`."""
 _IMAGE_MARKS = ("<image>", "<start_of_image>")
 """What templates of models with an encoder render for an image; their architectures may have none."""
 
@@ -85,14 +88,16 @@ def with_encoder(config: Mapping[str, Any], text: Gguf, mmproj: Gguf) -> dict[st
     encoder, keys = MmprojEncoder(mmproj, projector), Keys(text)
     for flag in ("use_gelu", "use_silu"):
         encoder.keys.require(flag, bool(encoder.keys.get(flag)), flag == projector.activation)
-    outer = ("dtype", "quantization_config")
-    decoder = {name: value for name, value in config.items() if name not in (*outer, "architectures")}
+    decoder = {name: value for name, value in config.items() if name not in (*_OUTER, "architectures")}
+    quantization: dict[str, Any] = {"quant_method": "gguf", "types": {}} | config.get("quantization_config", {})
+    types = quantization["types"] | encoder_types(mmproj)
     architecture = projector.architectures[str(text.get("general.architecture"))]
     decoder |= _mrope(config, keys) if projector.has_mrope else {}
     return {
         **(decoder if projector.is_flat else {"text_config": decoder}),
         "architectures": [projector.variant(text, mmproj) or architecture],
-        **{name: config[name] for name in (*outer, "tie_word_embeddings") if name in config},
+        **{name: config[name] for name in ("dtype", "tie_word_embeddings") if name in config},
+        **({"quantization_config": quantization | {"types": types}} if types else {}),
         f"{projector.modality}_config": projector.encoder_config(encoder),
         **projector.config(encoder),
         **{name: token_id for name, (token_id, _) in _placeholders(text, projector).items()},

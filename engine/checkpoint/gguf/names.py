@@ -43,8 +43,14 @@ _QKV = re.compile(r"\battn[._]([qkv])\b")
 _SECOND_FRAME = "v.patch_embd.weight.1"
 _DEEPSTACK = re.compile(r"v\.deepstack\.(\d+)\.")
 _SWAPPED: Mapping[str, str] = {"ffn_up": "ffn_down", "ffn_down": "ffn_up"}
-BLOCKS = "blocks"
-"""In place of "weight" in the name of a matrix whose blocks are computed with as they are."""
+BLOCKS, TILED_BLOCKS = "blocks", "tiled_blocks"
+"""In place of "weight" in the name of a matrix whose blocks are computed with as they are, or once columns of heads are
+in their order."""
+_OF_ROWS = (None, Change.PERMUTED, Change.HALVED)
+"""Changes that leave a row's blocks as they are."""
+_TILE_INPUTS = 32
+"""Columns of a head are a multiple of this where they are put in order after blocks are unpacked: no group spans two
+heads, and no integers of 4 bits that are packed together."""
 
 
 class Parts(NamedTuple):
@@ -68,8 +74,19 @@ def checkpoint_tensors(gguf: Gguf) -> list[tuple[str, Parts]]:
     """Returns the name of each tensor in published checkpoints, and what it is made of. Tensors that no served model
     has keep theirs, so that loading names them."""
     if is_encoder(gguf):
-        return [*_encoder_tensors(gguf).items()]
+        packed, tensors = encoder_types(gguf), _encoder_tensors(gguf)
+        return [(_stored_name(name, packed, BLOCKS), parts) for name, parts in tensors.items()]
     return [(ours, Parts((name,))) for name, ours in _checkpoint_names(gguf).items()]
+
+
+def is_packed(name: str) -> bool:
+    """Returns whether a name is that of a matrix whose blocks are computed with."""
+    return name.endswith((f".{BLOCKS}", f".{TILED_BLOCKS}"))
+
+
+def _stored_name(name: str, packed: Mapping[str, str], kind: str) -> str:
+    stem = name.removesuffix(".weight")
+    return f"{stem}.{kind}" if stem in packed else name
 
 
 def is_encoder(gguf: Gguf) -> bool:
@@ -146,34 +163,59 @@ def _checkpoint_names(gguf: Gguf) -> dict[str, str]:
     names = {name: _checkpoint_name(gguf, name) for name in gguf.tensors if name not in configuring}
     packed = packed_types(gguf)
     return {
-        ours: f"{stem}.{BLOCKS}" if (stem := name.removesuffix(".weight")) in packed else name
+        ours: _stored_name(name, packed, TILED_BLOCKS if _is_tiled(gguf, ours) else BLOCKS)
         for ours, name in names.items()
     }
+
+
+def encoder_types(mmproj: Gguf) -> dict[str, str]:
+    """Returns the type of each matrix of an mmproj that linears can store as it is, by its checkpoint name without
+    `.weight`. Those of several tensors have one type."""
+    types: dict[str, str] = {}
+    for name, parts in _encoder_tensors(mmproj).items():
+        tensors = [mmproj.tensors[part] for part in parts.names]
+        kinds, changes = {each.type.name for each in tensors}, {change_of(mmproj, part) for part in parts.names}
+        is_matrix = parts.new_dim is None and all(len(each.shape) == 2 for each in tensors)
+        if name.endswith(".weight") and is_matrix and len(kinds) == 1 and changes <= {*_OF_ROWS}:
+            types |= {name.removesuffix(".weight"): kind for kind in kinds & GGUF_FORMATS.keys()}
+    return types
+
+
+def tiled_heads(gguf: Gguf) -> tuple[int, int] | None:
+    """Returns how many heads of delta nets a group has, and the number of groups, if their columns are not in order."""
+    tiled = (name for name in gguf.tensors if change_of(gguf, name) is Change.TILED_INPUTS)
+    if next(tiled, None) is None:
+        return None
+    keys = Keys(gguf)
+    num_heads, num_groups = keys.size("ssm.time_step_rank"), keys.size("ssm.group_count")
+    return None if num_heads == num_groups or num_heads % num_groups else (num_heads // num_groups, num_groups)
 
 
 def packed_types(gguf: Gguf) -> dict[str, str]:
     """Returns the type of each matrix that linears can store as it is, by its checkpoint name without `.weight`.
 
-    They are those of layers, except experts' routers and those whose blocks have columns of several heads that are not
-    in their order, and of the output head, which may be the embedding too.
+    They are those of layers, except experts' routers and those with columns of heads of odd sizes that are not in their
+    order, and of the output head, which may be the embedding too.
     """
     head = "output.weight" if "output.weight" in gguf.tensors else "token_embd.weight"
     types = {
         _checkpoint_name(gguf, name).removesuffix(".weight"): tensor.type.name
         for name, tensor in gguf.tensors.items()
         if (name == head or name.startswith("blk.")) and ".ffn_gate_inp" not in name
-        if len(tensor.shape) > 1 and tensor.type.name in GGUF_FORMATS and not _mixes_heads(gguf, name)
+        if len(tensor.shape) > 1 and tensor.type.name in GGUF_FORMATS
+        if not _is_tiled(gguf, name) or _has_whole_groups(gguf, name)
     }
     parts = ((name, kind, part) for name, kind in types.items() for part in _STACKS.get(name.rpartition(".")[2], ()))
     return types | {name.replace(name.rpartition(".")[2], part): kind for name, kind, part in parts}
 
 
-def _mixes_heads(gguf: Gguf, name: str) -> bool:
-    if change_of(gguf, name) is not Change.TILED_INPUTS:
-        return False
-    keys, tensor = Keys(gguf), gguf.tensors[name]
-    num_heads = keys.size("ssm.time_step_rank")
-    return num_heads != keys.size("ssm.group_count") and tensor.shape[-1] // num_heads % tensor.type.block_size > 0
+def _is_tiled(gguf: Gguf, name: str) -> bool:
+    return change_of(gguf, name) is Change.TILED_INPUTS and tiled_heads(gguf) is not None
+
+
+def _has_whole_groups(gguf: Gguf, name: str) -> bool:
+    num_heads = Keys(gguf).size("ssm.time_step_rank")
+    return gguf.tensors[name].shape[-1] % (num_heads * _TILE_INPUTS) == 0
 
 
 def _checkpoint_name(gguf: Gguf, name: str) -> str:

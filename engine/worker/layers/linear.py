@@ -107,7 +107,9 @@ def by_rows(weight: Tensor, quantize: Callable[[Tensor], tuple[Tensor, ...]]) ->
 
 
 def stacked(names: Sequence[str], sizes: Sequence[int]) -> Iterator[tuple[str, slice]]:
-    """Yields each matrix's name and its rows in the stack."""
+    """Yields each matrix's name and its rows in the stack. One name is that of the stack."""
+    if len(names) == 1:
+        sizes = (sum(sizes),)
     start = 0
     for name, size in zip(names, sizes, strict=True):
         yield name, slice(start, start + size)

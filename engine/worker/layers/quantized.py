@@ -1,6 +1,6 @@
 """Replaces the linears of a model by quantized ones before its weights are loaded."""
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from typing import Literal, TypeAlias, assert_never
 
 import torch
@@ -26,6 +26,9 @@ GROUP_SIZES = (128, 64, 32)
 
 QuantizationScheme: TypeAlias = Literal["int8", "int4", "fp8"] | CheckpointQuantization
 """How linears are quantized: at load time, or in the checkpoint."""
+
+KeptBlocks: TypeAlias = Literal["none", "decoder", "all"]
+"""Where matrices of a GGUF file stay integers."""
 
 QuantizedLinear: TypeAlias = Int8Linear | GroupQuantizedLinear | Fp8Linear
 
@@ -89,6 +92,16 @@ def process_weights_after_loading(root: nn.Module) -> None:
             module.sort_inputs()
 
 
+def named_tensors(root: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yields all weights of a module with their names in it; those of linears as their `named_weights` does."""
+    for path, module in root.named_modules():
+        if isinstance(module, Linear | Int8Linear | GroupQuantizedLinear | Fp8Linear):
+            yield from module.named_weights(path)
+        else:
+            own = module.named_parameters(recurse=False)
+            yield from ((f"{path}.{name}".lstrip("."), parameter.data) for name, parameter in own)
+
+
 def is_fp8(scheme: QuantizationScheme | None) -> bool:
     """Returns whether products are computed in FP8."""
     return scheme == "fp8" or (isinstance(scheme, CompressedQuantization) and "fp8" in scheme.kinds)
@@ -103,9 +116,18 @@ def quantizes_head(scheme: QuantizationScheme | None, backend: ChosenBackend) ->
     return backend == "native" and scheme in ("int8", "int4")
 
 
-def keeps_blocks(scheme: QuantizationScheme | None, backend: ChosenBackend) -> bool:
-    """Returns whether the matrices of a GGUF file stay integers: torch would dequantize all of them in each step."""
-    return backend != "torch" and isinstance(scheme, GgufQuantization)
+def kept_blocks(
+    scheme: QuantizationScheme | None, backend: ChosenBackend, *, multiplies_tiles: bool = False
+) -> KeptBlocks:
+    """Returns which matrices of a GGUF file stay integers: torch would dequantize all of them in each step.
+
+    Args:
+        multiplies_tiles: the processor multiplies tiles of bfloat16 (AMX). Products of the many rows of an encoder then
+            take two to three times as long in groups; without, they take less time in groups.
+    """
+    if backend == "torch" or not isinstance(scheme, GgufQuantization):
+        return "none"
+    return "decoder" if multiplies_tiles else "all"
 
 
 def _in_format(linear: Linear, form: GroupFormat | None, scale_dtype: torch.dtype) -> Linear | GroupQuantizedLinear:

@@ -16,11 +16,18 @@ from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.checkpoint.quantization import GgufQuantization
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import ChosenBackend
-from glimpse.engine.worker.layers.quantized import QuantizationScheme, keeps_blocks, quantize_linears, quantizes_head
+from glimpse.engine.worker.layers.quantized import (
+    KeptBlocks,
+    QuantizationScheme,
+    kept_blocks,
+    quantize_linears,
+    quantizes_head,
+)
 from glimpse.engine.worker.loading.resolve import Computing
 from glimpse.engine.worker.loading.weight_conversion import exact_scale_dtype, float_matrices
 from glimpse.engine.worker.loading.weight_files import StoredTensor
 from glimpse.engine.worker.models.model import Model
+from glimpse.engine.worker.native.library import multiplies_tiles
 from glimpse.engine.worker.parallel.shards import shard_config
 
 
@@ -78,13 +85,13 @@ def empty_model(
     scale_dtype: torch.dtype,
     num_ranks: int,
     backend: ChosenBackend = "torch",
-    keeps_gguf: bool = False,
+    kept: KeptBlocks = "none",
     stored: Mapping[str, StoredTensor] | None = None,
 ) -> Model:
     """Returns a rank's shard of the model without values, on the meta device.
 
-    The output head is as it will be on this backend; see `quantizes_head`. `keeps_gguf`: see `keeps_blocks`. Of a
-    quantized checkpoint, matrices that `stored`, its tensors by their names in files, has as floats are not quantized.
+    The output head is as it will be on this backend; see `quantizes_head`. `kept`: see `kept_blocks`. Of a quantized
+    checkpoint, matrices that `stored`, its tensors by their names in files, has as floats are not quantized.
 
     Raises:
         CheckpointError: the preprocessor's configuration is missing, the model cannot be sharded over `num_ranks`, or
@@ -94,12 +101,12 @@ def empty_model(
         model = make_model(path, replace(config, text=shard_config(config.text, num_ranks)))
     model = model.to(dtype=dtype)
     if isinstance(scheme, GgufQuantization):
-        if keeps_gguf:
-            root = model.quantizable(with_head=True)
+        if kept != "none":
+            root = model.quantizable(with_head=True, with_encoder=kept == "all")
             quantize_linears(root, scheme, scale_dtype=scale_dtype, named=model.named_weights())
     elif scheme is not None:
         quantize_linears(
-            model.quantizable(with_head=False),
+            model.quantizable(),
             scheme,
             scale_dtype=exact_scale_dtype(stored or {}, scale_dtype),
             named=model.named_weights(),
@@ -130,6 +137,8 @@ def model_as_computed(
         scale_dtype=scale_dtype,
         num_ranks=num_ranks,
         backend=computing.backend,
-        keeps_gguf=keeps_blocks(scheme, computing.backend),
+        kept=kept_blocks(
+            scheme, computing.backend, multiplies_tiles=multiplies_tiles(computing.level, computing.dtype)
+        ),
         stored=stored,
     )

@@ -18,7 +18,7 @@ from torch import Tensor
 from glimpse.engine.checkpoint.gguf.architectures import Change
 from glimpse.engine.checkpoint.gguf.header import Gguf
 from glimpse.engine.checkpoint.gguf.keys import Keys
-from glimpse.engine.checkpoint.gguf.names import BLOCKS, Parts, change_of, checkpoint_tensors, is_encoder
+from glimpse.engine.checkpoint.gguf.names import Parts, change_of, checkpoint_tensors, is_encoder, is_packed
 from glimpse.engine.checkpoint.gguf.tensor_types import TENSOR_TYPES
 from glimpse.engine.errors import CheckpointError
 
@@ -30,7 +30,7 @@ _ROWS_AT_ONCE_BYTES = 4 << 20
 
 def gguf_tensors(file: Path, device: torch.device) -> Iterator[tuple[str, Callable[[], Tensor]]]:
     """Yields each tensor's name and a function that reads it: as float32 if its type is a quantized one, or as uint8
-    [rows, bytes of a row's blocks] if its name ends in `BLOCKS`.
+    [rows, bytes of a row's blocks] if `is_packed`.
 
     Raises:
         CheckpointError: the file cannot be read, or a tensor has a type that is not supported.
@@ -39,16 +39,13 @@ def gguf_tensors(file: Path, device: torch.device) -> Iterator[tuple[str, Callab
     gguf.check_types()
     tensors = checkpoint_tensors(gguf)
     types = Counter(
-        gguf.tensors[part].type.name
-        for name, parts in tensors
-        if not name.endswith(f".{BLOCKS}")
-        for part in parts.names
+        gguf.tensors[part].type.name for name, parts in tensors if not is_packed(name) for part in parts.names
     )
     if types := Counter({kind: count for kind, count in types.items() if kind in _UNPACKED}):
         found = ", ".join(f"{count} of {kind}" for kind, count in types.most_common())
         _log.info("%s: tensors are dequantized while they are loaded: %s", file.resolve().name, found)
     for name, parts in sorted(tensors, key=lambda each: gguf.tensors[each[1].names[0]].offset):
-        yield name, partial(_read_whole, gguf, parts, device, packed=name.endswith(f".{BLOCKS}"))
+        yield name, partial(_read_whole, gguf, parts, device, packed=is_packed(name))
 
 
 def _read_whole(gguf: Gguf, parts: Parts, device: torch.device, *, packed: bool) -> Tensor:
@@ -61,13 +58,15 @@ def _read_whole(gguf: Gguf, parts: Parts, device: torch.device, *, packed: bool)
 def _read(gguf: Gguf, name: str, device: torch.device, *, packed: bool) -> Tensor:
     stored = gguf.tensors[name]
     octets = torch.frombuffer(stored.data, dtype=torch.uint8, count=stored.num_bytes, offset=stored.offset).to(device)
+    change = change_of(gguf, name)
     if packed:
         tensor = octets.view(*stored.shape[:-1], -1)
+        change = None if change is Change.TILED_INPUTS else change  # see `untiled`
     elif (dtype := _PLAIN.get(stored.type.name)) is not None:
         tensor = octets.view(dtype).view(stored.shape)
     else:
         tensor = dequantize(stored.type.name, octets.view(prod(stored.shape[:-1]), -1)).view(stored.shape)
-    return _unchanged(gguf, name, tensor, change_of(gguf, name))
+    return _unchanged(gguf, name, tensor, change)
 
 
 def _unchanged(gguf: Gguf, name: str, tensor: Tensor, change: Change | None) -> Tensor:
@@ -167,12 +166,18 @@ class Groups(NamedTuple):
         return torch.full_like(self.scale, self.zero, dtype=torch.uint8)
 
 
-def unpack(kind: str, rows: Tensor) -> Groups:
-    """Returns what the blocks of a matrix hold: uint8 [rows, bytes]."""
+def untiled(columns: Tensor, tiled_heads: tuple[int, int]) -> Tensor:
+    """Returns columns, or their groups, in the order of their heads; see `GgufQuantization.tiled_heads`."""
+    return columns.unflatten(1, (*tiled_heads, -1)).transpose(1, 2).flatten(1)
+
+
+def unpack(kind: str, rows: Tensor, tiled_heads: tuple[int, int] | None = None) -> Groups:
+    """Returns what the blocks of a matrix hold: uint8 [rows, bytes]. `tiled_heads`: how columns are `untiled`."""
     values, scale, zero = zip(*(_UNPACKED[kind](blocks) for blocks in _pieces(kind, rows)), strict=True)
 
     def joined(parts: Iterable[Tensor]) -> Tensor:
-        return torch.cat([*parts]).view(len(rows), -1)
+        whole = torch.cat([*parts]).view(len(rows), -1)
+        return whole if tiled_heads is None else untiled(whole, tiled_heads)
 
     return Groups(joined(values), joined(scale), zero[0] if isinstance(zero[0], int) else joined(zero))
 

@@ -30,7 +30,7 @@ from glimpse.engine.worker.layers.lora import Adapters
 from glimpse.engine.worker.layers.low_rank import LowRankUpdates
 from glimpse.engine.worker.layers.quantized import (
     QuantizationScheme,
-    keeps_blocks,
+    kept_blocks,
     process_weights_after_loading,
     quantizes_head,
 )
@@ -52,6 +52,7 @@ from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_h
 from glimpse.engine.worker.loading.weights import load_weights
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.native.backend import use_native
+from glimpse.engine.worker.native.library import Level, multiplies_tiles
 from glimpse.engine.worker.native.low_rank import PackedUpdates
 from glimpse.engine.worker.parallel.distributed_runner import ParallelRunner
 from glimpse.engine.worker.parallel.ranks import Ranks
@@ -177,6 +178,7 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
         rank=rank,
         num_ranks=num_ranks,
         backend=backend,
+        level=level,
     )
     loader = AdapterLoader(model, model_config.text, dtype, rank=rank, num_ranks=num_ranks)
     if quantizes_head(scheme, backend):
@@ -247,8 +249,10 @@ def load_model(
     rank: int = 0,
     num_ranks: int = 1,
     backend: ChosenBackend = "torch",
+    level: Level | None = None,
 ) -> Model:
-    """Returns a rank's shard of the model with its weights loaded. `backend` is the one that will compute with it.
+    """Returns a rank's shard of the model with its weights loaded. `backend` is the one that will compute with it, at
+    this instruction set level.
 
     Raises:
         CheckpointError: as for `empty_model`, or the weights are missing or do not fit the model.
@@ -260,7 +264,7 @@ def load_model(
         scheme,
         scale_dtype=getattr(torch, config.dtype),
         num_ranks=num_ranks,
-        keeps_gguf=keeps_blocks(scheme, backend),
+        kept=kept_blocks(scheme, backend, multiplies_tiles=multiplies_tiles(level, dtype)),
         stored=None if scheme is None or isinstance(scheme, str) else read_headers(path),
     )
 

@@ -13,7 +13,7 @@ from typing import TypeAlias, assert_never
 import torch
 from torch import Tensor
 
-from glimpse.engine.checkpoint.gguf.names import BLOCKS
+from glimpse.engine.checkpoint.gguf.names import TILED_BLOCKS, is_packed
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.quantization import (
     GGUF_FORMATS,
@@ -33,7 +33,7 @@ from glimpse.engine.worker.loading.compressed_weights import (
     check_words,
     unpack_words,
 )
-from glimpse.engine.worker.loading.gguf_weights import dequantize, unpack
+from glimpse.engine.worker.loading.gguf_weights import dequantize, unpack, untiled
 from glimpse.engine.worker.loading.weight_files import FLOATS, StoredTensor
 from glimpse.engine.worker.loading.weights import checkpoint_name
 from glimpse.engine.worker.models.model import Model
@@ -180,12 +180,14 @@ def _from_gguf(
     """Converts blocks, uint8 [out, bytes], to the format of the linear that stacks the matrix with others."""
     stem, _, what = name.rpartition(".")
     kind = scheme.type_of(stem)
-    if what != BLOCKS or kind is None:
+    tiled_heads = scheme.tiled_heads if what == TILED_BLOCKS else None
+    if not is_packed(name) or kind is None:
         yield name, stored
     elif (wanted := formats.get(stem)) is None:
-        yield f"{stem}.weight", dequantize(kind, stored)
+        weight = dequantize(kind, stored)
+        yield f"{stem}.weight", weight if tiled_heads is None else untiled(weight, tiled_heads)
     else:
-        groups = unpack(kind, stored)
+        groups = unpack(kind, stored, tiled_heads)
         parts = groups.values.shape[1] // groups.scale.shape[1] // wanted.group_size
         zero = groups.minima if wanted.has_minimum else groups.zero_points
         yield f"{stem}.weight", pack_values(groups.values, wanted.bits)

@@ -10,7 +10,7 @@ import msgspec
 
 from glimpse.engine.checkpoint.gguf.folder import ENCODER, WEIGHTS
 from glimpse.engine.checkpoint.gguf.header import Gguf, split_files
-from glimpse.engine.checkpoint.gguf.names import BLOCKS, Parts, checkpoint_tensors
+from glimpse.engine.checkpoint.gguf.names import Parts, checkpoint_tensors, is_packed
 from glimpse.engine.errors import CheckpointError
 
 INDEX_NAME = "model.safetensors.index.json"
@@ -104,9 +104,9 @@ def _read_gguf_header(file: Path) -> Mapping[str, StoredTensor]:
 
 
 def _as_read(gguf: Gguf, parts: Parts, name: str) -> StoredTensor:
-    if name.endswith(f".{BLOCKS}"):
+    if is_packed(name):
         tensor = gguf.tensors[parts.names[0]]
-        return StoredTensor("U8", (*tensor.shape[:-1], tensor.num_bytes // prod(tensor.shape[:-1])))
+        return StoredTensor("U8", (*parts.shape(gguf)[:-1], tensor.num_bytes // prod(tensor.shape[:-1])))
     kinds = {gguf.tensors[part].type.name for part in parts.names}
     kind = kinds.pop()
     return StoredTensor(kind if not kinds and kind in FLOATS else "F32", parts.shape(gguf))

@@ -65,13 +65,14 @@ class Model(nn.Module):
         self.encoder = encoder
         self.projection = None if token_embedding_size is None else nn.Linear(text.hidden_size, token_embedding_size)
 
-    def quantizable(self, *, with_head: bool) -> nn.ModuleList:
+    def quantizable(self, *, with_head: bool = False, with_encoder: bool = False) -> nn.ModuleList:
         """Returns what may be quantized: layers, with what stands before that of multi-token prediction.
 
-        An encoder never is: it runs once per image rather than once per token.
+        An encoder is only in GGUF files: it runs once per image rather than once per token.
         """
         decoder = self.decoder if with_head else self.decoder.layers
-        return nn.ModuleList([decoder] if self.mtp is None else [decoder, self.mtp])
+        encoder = self.encoder if with_encoder else None
+        return nn.ModuleList([each for each in (decoder, self.mtp, encoder) if each is not None])
 
     def forward(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
         """See `Decoder.forward`; `encoder_outputs` are those of `encode`."""

@@ -43,6 +43,11 @@ class Level(IntEnum):
         return name.replace("_", " ")
 
 
+def multiplies_tiles(level: Level | None, dtype: torch.dtype) -> bool:
+    """Returns whether products of unquantized weights are those of tiles, with activations of this type."""
+    return level is Level.AMX and dtype is torch.bfloat16
+
+
 class DType(IntEnum):
     """The type of activations, and of weights that are not quantized, as in types.h."""
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from glimpse.engine.checkpoint.lora import WEIGHTS_NAME, LoraAdapter
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.low_rank import LowRankUpdate, LowRankUpdatePart
 from glimpse.engine.worker.layers.mixers import Attention, DeltaNetMixer, ShortConvMixer
@@ -143,14 +144,14 @@ def _encoder_places(encoder: Encoder) -> Iterator[tuple[str, tuple[str, int, int
     """Yields the names of matrices of an encoder's linears: with the path of the linear, which a backend replaces, the
     first output feature and their number."""
     linears = {
-        linear.weight.untyped_storage(): (path, linear.in_features)
+        linear.weight.untyped_storage(): (path, linear.weight.shape[1])
         for path, linear in encoder.named_modules()
-        if isinstance(linear, Linear)
+        if isinstance(linear, Linear | GroupQuantizedLinear)
     }
     for name, tensor in encoder.named_weights():
-        path, num_inputs = linears.get(tensor.untyped_storage(), ("", 0))
-        if path and tensor.shape[1:] == (num_inputs,) and tensor.stride() == (num_inputs, 1):
-            yield name.removesuffix(".weight"), (path, tensor.storage_offset() // num_inputs, len(tensor))
+        path, width = linears.get(tensor.untyped_storage(), ("", 0))
+        if path and tensor.shape[1:] == (width,) and tensor.stride() == (width, 1):
+            yield name.removesuffix(".weight"), (path, tensor.storage_offset() // width, len(tensor))
 
 
 def _decoder_parts(model: Model) -> Iterator[tuple[str, _Part]]:

@@ -12,6 +12,7 @@ from torch.nn import functional
 from glimpse.engine.checkpoint.model_config.encoders import PaddleVisionConfig
 from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.pixels import PixelStatistics
+from glimpse.engine.worker.layers.quantized import named_tensors
 from glimpse.engine.worker.models.encoders.qwen2_vl_vision import PatchMerger, VisionBlock, VisionTower, patch_positions
 
 _MERGER_EPS = 1e-5
@@ -56,9 +57,9 @@ class PaddleVisionTower(VisionTower):
             yield from block.attn.qkv.named_weights(*(f"{layer}.self_attn.{part}_proj" for part in "qkv"))
             yield from block.attn.proj.named_weights(f"{layer}.self_attn.out_proj")
             yield from ((f"{layer}.mlp.{name}", tensor) for name, tensor in block.mlp.named_weights())
-        for name, parameter in self.merger.named_parameters():
+        for name, tensor in named_tensors(self.merger):
             module, _, kind = name.rpartition(".")
-            yield f"{_MERGER[module]}.{kind}", parameter.data
+            yield f"{_MERGER[module]}.{kind}", tensor
 
     def is_unused(self, name: str) -> bool:
         """See `Encoder.is_unused`: a head that pools, and positions that only training reads."""

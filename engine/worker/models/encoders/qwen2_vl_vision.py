@@ -20,6 +20,7 @@ from glimpse.engine.worker.layers.mlp import GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.ops import Norm, Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
+from glimpse.engine.worker.layers.quantized import named_tensors
 from glimpse.engine.worker.layers.rotary import Rotation, planar_rotation
 from glimpse.engine.worker.models.encoders.encoder import Encoder
 from glimpse.engine.worker.models.encoders.varlen_segments import (
@@ -100,7 +101,7 @@ class VisionTower(Encoder):
         for index, block in enumerate(self.blocks):
             assert isinstance(block, VisionBlock)
             yield from ((f"visual.blocks.{index}.{name}", tensor) for name, tensor in block.named_weights())
-        yield from ((f"visual.merger.{name}", parameter.data) for name, parameter in self.merger.named_parameters())
+        yield from ((f"visual.merger.{name}", tensor) for name, tensor in named_tensors(self.merger))
 
 
 class VisionBlock(nn.Module):
@@ -134,7 +135,7 @@ class VisionBlock(nn.Module):
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names, without the block's prefix."""
         for name in ("norm1", "attn", "norm2"):
-            yield from ((f"{name}.{part}", each.data) for part, each in self.get_submodule(name).named_parameters())
+            yield from ((f"{name}.{part}", tensor) for part, tensor in named_tensors(self.get_submodule(name)))
         if (heads := self.head_norms) is not None and heads.key is not None:
             yield from (("attn.q_norm.weight", heads.query.weight.data), ("attn.k_norm.weight", heads.key.weight.data))
         yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.named_weights())

@@ -15,6 +15,7 @@ from glimpse.engine.checkpoint.model_config.encoders import Qwen3VisionConfig
 from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics
+from glimpse.engine.worker.layers.quantized import named_tensors
 from glimpse.engine.worker.models.encoders.qwen2_vl_vision import PatchMerger, VisionTower
 from glimpse.engine.worker.models.encoders.varlen_segments import Grid, frame_segments
 
@@ -49,8 +50,8 @@ class Qwen3VisionTower(VisionTower):
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Encoder.named_weights`."""
         yield "visual.pos_embed.weight", self.position_table.data
-        mergers = self.deepstack_mergers.named_parameters()
-        named = ((f"visual.deepstack_merger_list.{name}", parameter.data) for name, parameter in mergers)
+        mergers = named_tensors(self.deepstack_mergers)
+        named = ((f"visual.deepstack_merger_list.{name}", tensor) for name, tensor in mergers)
         for name, tensor in chain(super().named_weights(), named):
             yield _published(name), tensor
 

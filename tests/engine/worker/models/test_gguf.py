@@ -20,12 +20,14 @@ from glimpse.engine.checkpoint.gguf import folder
 from glimpse.engine.checkpoint.gguf.folder import WEIGHTS
 from glimpse.engine.checkpoint.gguf.tensor_types import SERVED_TYPES
 from glimpse.engine.checkpoint.location import resolve_checkpoint
+from glimpse.engine.checkpoint.quantization import GGUF_FORMATS, GgufQuantization
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
-from glimpse.engine.worker.loading.gguf_weights import dequantize as dequantize_blocks
+from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.loading.gguf_weights import gguf_tensors
 from glimpse.engine.worker.loading.load_engine import load_model
 from glimpse.engine.worker.loading.tensor_check import check_tensors
+from glimpse.engine.worker.loading.weight_conversion import make_converter
 from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
 from tests.checkpoints.gguf import MIXES, decoder_tensors, dequantized, fit_scale, permuted, random_blocks, write_gguf
 from tests.checkpoints.qwen2_vl import VOCAB_SIZE
@@ -193,11 +195,14 @@ def test_blocks_are_dequantized_exactly(tmp_path: Path, kind: str) -> None:
     assert torch.equal(read(), expected)
 
 
-@pytest.mark.parametrize(("kind", "what"), [("Q8_0", "blocks"), ("Q6_K", "weight")])
-def test_columns_of_heads_are_put_in_order(tmp_path: Path, kind: str, what: str) -> None:
-    """Two groups of two heads of 128 columns: blocks of 32 are moved as they are, those of 256 are dequantized."""
+@pytest.mark.parametrize(
+    ("kind", "width", "what"),
+    [("Q8_0", 128, "tiled_blocks"), ("Q6_K", 128, "tiled_blocks"), ("Q4_K", 64, "tiled_blocks"), ("Q8_0", 8, "weight")],
+)
+def test_columns_of_heads_are_put_in_order(tmp_path: Path, kind: str, width: int, what: str) -> None:
+    """Two groups of two heads: groups of 16 and 32 columns are moved as they are, unless they span heads."""
     size, _ = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
-    blocks = random_blocks(kind, 16 * 512 // size, np.random.default_rng(1)).reshape(16, -1)
+    blocks = random_blocks(kind, 16 * 4 * width // size, np.random.default_rng(1)).reshape(16, -1)
     writer = GGUFWriter(tmp_path / "model.gguf", "qwen35")
     writer.add_block_count(1)
     writer.add_ssm_group_count(2)
@@ -209,9 +214,26 @@ def test_columns_of_heads_are_put_in_order(tmp_path: Path, kind: str, what: str)
     writer.close()
     ((name, read),) = gguf_tensors(tmp_path / "model.gguf", CPU)
     assert name == f"model.layers.0.linear_attn.out_proj.{what}"
-    found = dequantize_blocks(kind, read()) if what == "blocks" else read()
-    stored = torch.from_numpy(dequantize(blocks, GGMLQuantizationType[kind])).view(16, 4, 128)
-    assert torch.equal(found, stored[:, [0, 2, 1, 3]].flatten(1))
+    expected = torch.from_numpy(dequantize(blocks, GGMLQuantizationType[kind])).view(16, 4, width)[:, [0, 2, 1, 3]]
+    if what == "weight":
+        assert torch.equal(read(), expected.flatten(1))
+        return
+    stem = name.rpartition(".")[0]
+    scheme = GgufQuantization(types={stem: kind}, tiled_heads=(2, 2))
+    ((_, weight),) = make_converter(scheme, {}, lambda *part: [part])(name, read())
+    assert torch.equal(weight, expected.flatten(1))
+    form, linear = GGUF_FORMATS[kind], Linear(4 * width, 16, bias=False)
+    kept = GroupQuantizedLinear(
+        linear,
+        bits=form.bits,
+        group_size=form.group_size,
+        scale_dtype=torch.float32,
+        has_minimum=form.has_minimum,
+    )
+    destinations = dict(kept.named_weights(stem))
+    for own, tensor in make_converter(scheme, destinations, lambda *part: [part])(name, read()):
+        destinations[own].copy_(tensor)
+    assert torch.equal(kept.dequantized(torch.float32).weight, weight)
 
 
 def test_a_model_in_several_files_is_that_of_one(tmp_path: Path) -> None:

@@ -8,14 +8,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from glimpse import LLM, SamplingParams
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.gguf import folder
 from glimpse.engine.checkpoint.location import resolve_checkpoint
+from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
+from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.quantized import kept_blocks
+from glimpse.engine.worker.loading import load_engine
+from glimpse.engine.worker.loading.build_model import model_as_computed
+from glimpse.engine.worker.loading.load_engine import load_model
+from glimpse.engine.worker.loading.resolve import Computing, NativeAvailability
 from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
+from glimpse.engine.worker.native.library import Level
 from tests.checkpoints.gemma3 import make_gemma3_checkpoint
 from tests.checkpoints.gemma4 import make_gemma4_checkpoint, make_large_gemma4_checkpoint
 from tests.checkpoints.gguf import fit_scale
@@ -36,6 +45,7 @@ from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.checkpoints.ultravox import AUDIO_TOKEN_ID, make_ultravox_checkpoint
 from tests.engine.harness import Harness, make_prompt
 from tests.engine.idefics3_prompts import tiled_prompt
+from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.engine.offline.audio_inputs import BASE64
 from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
 from tests.engine.worker.models.steps import assert_same
@@ -169,7 +179,7 @@ def test_pairs_of_tiles_agree(tmp_path: Path, family: Family, kind: str) -> None
         ("glm4.1v", "F32"),
         ("glm4.6v", "F32"),
         ("glm-ocr", "Q8_0"),
-        ("paddleocr-vl", "F32"),
+        ("paddleocr-vl", "Q8_0"),
         ("gemma4", "F32"),
         ("gemma4 audio", "F32"),
         ("gemma4 31b", "Q8_0"),
@@ -181,7 +191,9 @@ def test_pairs_of_tiles_agree(tmp_path: Path, family: Family, kind: str) -> None
         ("llava1.6", "F32"),
     ],
 )
-def test_answers_about_media_are_those_of_the_checkpoint(tmp_path: Path, family: str, kind: str) -> None:
+def test_answers_about_media_are_those_of_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, kind: str
+) -> None:
     checkpoint = MAKERS[family](tmp_path / "checkpoint")
     lacks = ("<image>", "<pad>") if family == "llava1.6" else ()
     file = write_pair(tmp_path / "files", checkpoint, kind, lacks=lacks)
@@ -199,6 +211,8 @@ def test_answers_about_media_are_those_of_the_checkpoint(tmp_path: Path, family:
     messages: Any = [{"role": "user", "content": [medium, {"type": "text", "text": "What is this?"}]}]
     greedy = SamplingParams(temperature=0, max_tokens=6, logprobs=3)
     answers: list[Any] = []
+    # As kernels have them: torch dequantizes in each step.
+    monkeypatch.setattr(load_engine, "kept_blocks", lambda scheme, _, **__: kept_blocks(scheme, "native"))
     for model in (write_rounded(tmp_path / "rounded", checkpoint, kind), file):
         llm = LLM(model, dtype="float32", device="cpu", backend="torch")
         (output,) = llm.chat(messages, greedy, use_tqdm=False)
@@ -210,6 +224,33 @@ def test_answers_about_media_are_those_of_the_checkpoint(tmp_path: Path, family:
     assert [each.logprob for each in found.logprobs] == pytest.approx(
         [each.logprob for each in expected.logprobs], abs=1e-4
     )
+
+
+@pytest.mark.parametrize(
+    ("level", "dtype", "kept"),
+    [(Level.AVX2, torch.bfloat16, True), (Level.AMX, torch.float32, True), (Level.AMX, torch.bfloat16, False)],
+)
+def test_encoders_keep_their_types_except_where_tiles_are_multiplied(
+    tmp_path: Path, level: Level, dtype: torch.dtype, kept: bool
+) -> None:
+    path = resolve_checkpoint(str(write_pair(tmp_path / "files", make_checkpoint(tmp_path / "checkpoint"), "Q8_0")))
+    config, cpu = load_model_config(path), torch.device("cpu")
+    scheme, native = config.quantization, NativeAvailability(cpu, None, lambda _stage, _fraction: None)
+    computing = Computing(device=cpu, dtype=dtype, backend="native", level=level, scheme=scheme, native=native)
+    checked = model_as_computed(path, config, computing, scheme, num_ranks=1)
+    loaded = load_model(path, config, cpu, dtype, lambda *_: None, scheme=scheme, backend="native", level=level)
+    sizes = [{name: tensor.shape for name, tensor in model.named_weights()} for model in (checked, loaded)]
+    assert sizes[0] == sizes[1]
+    assert isinstance(loaded.decoder.layers[0].get_submodule("mixer.out"), GroupQuantizedLinear)
+    assert loaded.encoder is not None
+    kinds = {type(each) for each in loaded.encoder.modules() if isinstance(each, Linear | GroupQuantizedLinear)}
+    assert kinds == ({Linear, GroupQuantizedLinear} if kept else {Linear})  # patches are a kernel, which no block has
+
+
+@needs_kernels
+def test_native_kernels_encode_with_blocks(tmp_path: Path) -> None:
+    path = resolve_checkpoint(str(write_pair(tmp_path / "files", make_checkpoint(tmp_path / "checkpoint"), "Q8_0")))
+    assert_stays_near_float32(path, PROMPTS, torch.bfloat16, quantization="none", tolerance=0.1)
 
 
 def test_another_mmproj_is_another_checkpoint(tmp_path: Path) -> None:
