@@ -76,7 +76,8 @@ class CudaOps(ops.TorchOps):
     def norm_mlp_add(self, hidden: Tensor, norm: ops.Norm, mlp: ops.MLP, *, residual: bool = True) -> Tensor:
         x = _normalize(hidden, norm)
         if isinstance(mlp, ExpertsMLP):
-            mixed = mlp.mix(x, self.linear_add(x, mlp.router, None), lambda expert, rows: self._mlp(rows, expert, None))
+            scores = self.linear_add(x, mlp.router, None)
+            mixed = mlp.mix(x, scores, lambda expert, tokens: self._mlp(x[tokens], expert, None))
             return hidden.add_(mixed) if residual else mixed
         return self._mlp(x, mlp, hidden if residual else None)
 

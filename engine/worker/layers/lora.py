@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from torch import Tensor, nn
 
 from glimpse.engine.worker.layers.low_rank import AdaptedRows, EveryRow, LowRankUpdate, LowRankUpdates
-from glimpse.engine.worker.layers.mlp import GatedMLP, PlainMLP, activate
+from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP, PlainMLP, activate
 from glimpse.engine.worker.layers.ops import MLP, Norm, Ops, OpsLayer
 
 
@@ -27,17 +27,22 @@ class Adapters:
         """What they add to linears. Only grows."""
         self.encoding: set[bytes] = set()
         """Digests of those that change the encoder."""
+        self.has_changed_experts = False
+        """Whether one has changed experts, so that operations of steps with adapters depend on values."""
         self._num_slots = num_slots
         self._make = make
 
-    def put(self, digest: bytes, added: Mapping[nn.Module, LowRankUpdate], *, encodes: bool = False) -> None:
-        """Adds an adapter. There must be a free slot. `encodes`: whether it changes the encoder."""
+    def put(
+        self, digest: bytes, added: Mapping[nn.Module, LowRankUpdate], *, encodes: bool = False, mixes: bool = False
+    ) -> None:
+        """Adds an adapter. There must be a free slot. `encodes`, `mixes`: it changes the encoder, or experts."""
         slot = min(set(range(self._num_slots)).difference(self.slots.values()))
         for linear, matrices in added.items():
             if linear not in self.added:
                 self.added[linear] = self._make(linear, self._num_slots)
             self.added[linear].put(slot, matrices)
         self.slots[digest] = slot
+        self.has_changed_experts |= mixes
         if encodes:
             self.encoding.add(digest)
 
@@ -85,15 +90,29 @@ class LoraOps(OpsLayer):
         return self._adapt(self._local.linear_add(x, linear, residual), x, None, linear)
 
     def norm_mlp_add(self, hidden: Tensor, norm: Norm, mlp: MLP, *, residual: bool = True) -> Tensor:
-        linears = set(mlp.children()) if isinstance(mlp, GatedMLP | PlainMLP) else set[nn.Module]()
-        if self._added.keys().isdisjoint(linears):
+        mlps = mlp.experts if isinstance(mlp, ExpertsMLP) else (mlp,)
+        if self._added.keys().isdisjoint(linear for each in mlps for linear in each.children()):
             return self._local.norm_mlp_add(hidden, norm, mlp, residual=residual)
+        if isinstance(mlp, ExpertsMLP):
+            mixed = self._mixed(hidden, norm, mlp)
+            return hidden + mixed if residual else mixed
         if isinstance(mlp, GatedMLP):
             inner = self._local.combine(self.norm_linear(hidden, norm, mlp.gate_up_proj), mlp.activation)
             return self.linear_add(inner, mlp.down_proj, hidden if residual else None)
         assert isinstance(mlp, PlainMLP)
         inner = activate(self.norm_linear(hidden, norm, mlp.fc1), mlp.activation)
         return self.linear_add(inner, mlp.fc2, hidden if residual else None)
+
+    def _mixed(self, hidden: Tensor, norm: Norm, mlp: ExpertsMLP) -> Tensor:
+        """Computes a mixture one expert after the other."""
+        x = norm(hidden)
+
+        def compute(expert: GatedMLP, tokens: Tensor) -> Tensor:
+            own = LoraOps(self._local, self._added, self._rows.among(tokens))
+            inner = self._local.combine(own.linear_add(x[tokens], expert.gate_up_proj, None), expert.activation)
+            return own.linear_add(inner, expert.down_proj, None)
+
+        return mlp.mix(x, self._local.norm_linear(hidden, mlp.router_norm or norm, mlp.router), compute)
 
     def adapt_output(self, linear: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
         """Adds to the output of a linear that is called, as a forward hook, unless an operation calls it."""

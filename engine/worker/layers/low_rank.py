@@ -69,6 +69,14 @@ class AdaptedRows:
         del num_rows
         return self
 
+    def among(self, chosen: Tensor) -> "AdaptedRows":
+        """Returns those of these rows that are among some, int64 in order, numbered as there."""
+        numbers = chosen.cpu().numpy()
+        places = np.searchsorted(numbers, self.rows)
+        found = numbers[np.minimum(places, len(numbers) - 1)] == self.rows
+        pairs = zip(places[found].tolist(), self.slots[found].tolist(), strict=True)
+        return AdaptedRows(AdapterRows(place, 1, slot) for place, slot in pairs)
+
     @cached_property
     def groups(self) -> Sequence[tuple[int, Tensor]]:
         """The slot and the rows, int64, of each adapter."""

@@ -93,7 +93,7 @@ class ExpertsMLP(nn.Module):
     def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
         """Returns [tokens, width] for [tokens, width], which are the layer's norm of `hidden`."""
         routed = x if self.router_norm is None else self.router_norm(hidden)
-        return self.mix(x, self.router(routed), lambda expert, rows: expert(rows))
+        return self.mix(x, self.router(routed), lambda expert, tokens: expert(x[tokens]))
 
     def mix(self, x: Tensor, scores: Tensor, compute: Callable[[GatedMLP, Tensor], Tensor]) -> Tensor:
         """Returns the weighted sum of the chosen experts' outputs.
@@ -101,13 +101,13 @@ class ExpertsMLP(nn.Module):
         Args:
             x: [tokens, width]
             scores: the router's, [tokens, experts], and one more if it weighs the shared expert.
-            compute: computes an expert for some rows of x.
+            compute: computes an expert for some rows of x, which are in order: int64 [rows].
         """
         chosen, weights = self.choose(scores)
         output = torch.zeros_like(x, dtype=torch.float32)
         for index in chosen.unique().tolist():
             tokens, places = torch.where(chosen == index)
-            computed = compute(self.experts[index], x[tokens])  # type: ignore[arg-type]
+            computed = compute(self.experts[index], tokens)  # type: ignore[arg-type]
             output.index_add_(0, tokens, computed.float() * weights[tokens, places, None])
         return output.to(x.dtype)
 
@@ -131,8 +131,11 @@ class ExpertsMLP(nn.Module):
             yield "factors", self.factors.data
         for index, expert in enumerate(self.experts):
             assert isinstance(expert, GatedMLP)
-            prefix = f"experts.{index}" if index < self.config.num_experts else "shared_expert"
-            yield from ((f"{prefix}.{name}", tensor) for name, tensor in expert.named_weights())
+            yield from ((f"{self.name_of(index)}.{name}", tensor) for name, tensor in expert.named_weights())
+
+    def name_of(self, index: int) -> str:
+        """Returns what checkpoints call an expert."""
+        return f"experts.{index}" if index < self.config.num_experts else "shared_expert"
 
 
 def gated(gate_up: Tensor, activation: GateActivation) -> Tensor:

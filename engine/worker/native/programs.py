@@ -84,7 +84,7 @@ class DecodePrograms:
         which are valid until the next step.
 
         A sequence may have draft tokens. Returns None if the step computes a token without sampling after it, or media,
-        or has more than `MAX_ROWS` tokens.
+        or adapters that change experts, or has more than `MAX_ROWS` tokens.
 
         Args:
             embedded: [tokens, hidden_size], where the decoder has no embeddings.
@@ -93,6 +93,8 @@ class DecodePrograms:
         if rows > MAX_ROWS or rows != batch.sampled_rows.shape[0] or batch.media:
             return None
         adapters = self._adapters if batch.adapters else NO_ADAPTERS
+        if adapters.has_changed_experts:
+            return None
         kind = rows, len(adapters.added)
         if kind not in self._programs:
             if adapters.added:  # those of fewer linears are not needed any more

@@ -20,7 +20,7 @@ from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.low_rank import LowRankUpdate, LowRankUpdatePart
 from glimpse.engine.worker.layers.mixers import Attention, DeltaNetMixer, ShortConvMixer
-from glimpse.engine.worker.layers.mlp import GatedMLP
+from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP
 from glimpse.engine.worker.loading.weights import checkpoint_name
 from glimpse.engine.worker.models.decoder import DecoderLayer
 from glimpse.engine.worker.models.encoders.encoder import Encoder
@@ -34,8 +34,8 @@ _MOST_HEADER_BYTES = 8 << 20
 _ROW_PARALLEL = ("o_proj.weight", "down_proj.weight", "conv.out_proj.weight", "linear_attn.out_proj.weight")
 """Matrices whose inputs are divided over ranks, as `shard_tensor` does; of all others it divides the outputs."""
 _EXPECTED = (
-    "linears of the encoder, and of attention, delta nets, short convolutions and MLPs in the decoder, as lora_A and"
-    " lora_B"
+    "linears of the encoder, and of attention, delta nets, short convolutions, MLPs and experts in the decoder, as"
+    " lora_A and lora_B"
 )
 
 
@@ -67,6 +67,8 @@ class StagedAdapter:
     added: Mapping[nn.Module, LowRankUpdate]
     encodes: bool
     """Whether it changes the encoder."""
+    mixes: bool
+    """Whether it changes experts."""
 
 
 class AdapterLoader:
@@ -106,13 +108,16 @@ class AdapterLoader:
         added = {linear: self._stack(matrices) for linear, matrices in found.items()}
         encoder = self._model.encoder
         encodes = encoder is not None and not added.keys().isdisjoint(encoder.modules())
-        return StagedAdapter(digest=digest, added=added, encodes=encodes)
+        experts = (
+            each for module in self._model.modules() if isinstance(module, ExpertsMLP) for each in module.modules()
+        )
+        return StagedAdapter(digest=digest, added=added, encodes=encodes, mixes=not added.keys().isdisjoint(experts))
 
     def put(self, loaded: StagedAdapter) -> None:
         """Adds an adapter to those of the model, on the device of the model's norms, between steps."""
         if loaded.digest not in self._model.adapters.slots:
             added = {linear: update.to(self._device) for linear, update in loaded.added.items()}
-            self._model.adapters.put(loaded.digest, added, encodes=loaded.encodes)
+            self._model.adapters.put(loaded.digest, added, encodes=loaded.encodes, mixes=loaded.mixes)
 
     def load_all(self, adapters: Iterable[LoraAdapter]) -> None:
         """Adds adapters to those of the model. Raises CheckpointError as `load` does."""
@@ -179,9 +184,17 @@ def _linears(layer: DecoderLayer) -> Iterator[tuple[tuple[str, ...], nn.Module]]
     if isinstance(mixer, ShortConvMixer):
         yield ("conv.in_proj", "conv.in_proj_c", "conv.in_proj_x"), mixer.layer.in_proj
         yield ("conv.out_proj",), mixer.out
+    for name, each in _gated_mlps(mlp):
+        yield (f"{name}.gate_proj", f"{name}.up_proj"), each.gate_up_proj
+        yield (f"{name}.down_proj",), each.down_proj
+
+
+def _gated_mlps(mlp: nn.Module) -> Iterator[tuple[str, GatedMLP]]:
     if isinstance(mlp, GatedMLP):
-        yield ("mlp.gate_proj", "mlp.up_proj"), mlp.gate_up_proj
-        yield ("mlp.down_proj",), mlp.down_proj
+        yield "mlp", mlp
+    if isinstance(mlp, ExpertsMLP):
+        for index, expert in enumerate(cast("Iterator[GatedMLP]", iter(mlp.experts))):
+            yield f"mlp.{mlp.name_of(index)}", expert
 
 
 @dataclass(frozen=True, slots=True)

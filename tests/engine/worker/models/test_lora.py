@@ -41,6 +41,7 @@ ADAPTERS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """What each of three adapters differs in."""
+EXPERTS = r".*\.(self_attn\.\w_proj|(experts\.\d+|shared_expert)\.\w+_proj)"
 
 
 def module_of(name: str) -> str:
@@ -116,6 +117,24 @@ def test_answers_of_other_linears_are_those_of_merged_weights(tmp_path: Path, fa
     assert (sequence.logits[0] - harness.answer(harness.begin(TEXT), 1).logits[0]).abs().max() > 0.1
 
 
+@pytest.mark.parametrize("level", [None, pytest.param(Level.AVX2, marks=needs_kernels)])
+@pytest.mark.parametrize("family", ["qwen3 moe", "qwen3_5 moe"])
+def test_experts_compute_as_merged_ones_do_beside_those_of_the_base(
+    tmp_path: Path, family: str, level: Level | None
+) -> None:
+    path = make_text_checkpoint(tmp_path / "base", family)
+    adapter = make_adapter(tmp_path / "adapter", path, targets=EXPERTS, strength=2)
+    harness = Harness(path, level=level, block_size=32 if level else BLOCK_SIZE, adapters={"a": adapter})
+    sequences = [harness.begin(TEXT, adapter=name) for name in ("a", None)]
+    harness.step(*((sequence, len(TEXT.token_ids)) for sequence in sequences))
+    for _ in range(NUM_TOKENS - 1):
+        harness.step(*((sequence, 1) for sequence in sequences))
+    for sequence, weights in zip(sequences, (merged(tmp_path / "merged", path, adapter), path), strict=True):
+        oracle = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)
+        assert_same(sequence, generate(oracle, TEXT.token_ids, NUM_TOKENS))
+    assert (sequences[0].logits[0] - sequences[1].logits[0]).abs().max() > 0.1
+
+
 @needs_kernels
 @at_each_level
 @pytest.mark.parametrize(
@@ -147,7 +166,7 @@ def _together(harness: Harness, names: list[str | None]) -> list[torch.Tensor]:
 @pytest.mark.parametrize(
     ("family", "targets", "message"),
     [
-        ("qwen3 moe", r".*\.mlp\.experts\.\d+\.up_proj", r"got 'model.layers.1.mlp.experts.0.up_proj'"),
+        ("qwen3 moe", r".*\.mlp\.gate", r"got 'model.layers.1.mlp.gate'"),
         ("qwen3", "lm_head", "got 'lm_head'"),
         ("qwen3", "model.embed_tokens", "got 'model.embed_tokens'"),
     ],
