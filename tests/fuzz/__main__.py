@@ -1,7 +1,8 @@
 """Fuzzes the parsers of untrusted bytes: `python -m tests.fuzz [--seconds N] [--corpus FOLDER] [TARGET …]`.
 
-Each target runs in its own process for an equal share of the time, one on each core. What a target prints appears when
-it has ended. It starts from the seeds of `tests.fuzz.seeds` and,
+Each target runs in its own process for an equal share of the time, one on each core. The processes are forked from one
+that has imported what they fuzz: to import it and to instrument it takes longer than most targets. What a target prints
+appears when it has ended. It starts from the seeds of `tests.fuzz.seeds` and,
 with --corpus, from the inputs that earlier runs stored in FOLDER/TARGET; new inputs are stored there. An input that
 fails is written to FOLDER/crash-… or to the current folder, and the exit status is 1. Fuzzing is guided by the coverage
 of the Python code of Glimpse and Pillow, not of the decoders' C code, although that runs too.
@@ -12,15 +13,14 @@ difference, for about one input in thousands.
 """
 
 import argparse
-import functools
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
+
+from tests.fuzz.jobs import Job
 from tests.fuzz.targets import MAX_INPUT_BYTES
 
 _PROCESS = (sys.executable, "-m", "tests.fuzz.process")
@@ -41,7 +41,7 @@ _NUM_RUNS = {
     "tensor": 5_000,
     "pickle": 4_000,
 }
-"""Runs of each target with --deterministic. Together they take a minute of CPU time, half of it to start."""
+"""Runs of each target with --deterministic. Together they take a minute of CPU time."""
 
 
 def main() -> None:
@@ -60,34 +60,33 @@ def main() -> None:
     if options.deterministic and options.corpus is not None:
         parser.error("--deterministic and --corpus exclude each other: a corpus makes runs differ")
     num_cores = len(os.sched_getaffinity(0))
-    seconds = max(1, options.seconds * num_cores // len(targets))
-
-    def passes(target: str) -> bool:
-        return _fuzz_deterministically(target) if options.deterministic else _fuzz(target, seconds, options.corpus)
-
-    with ThreadPoolExecutor(num_cores) as pool:
-        failed = [
-            target for target, has_passed in zip(targets, pool.map(passes, targets), strict=True) if not has_passed
-        ]
-    if failed:
-        sys.exit(f"fuzzing failed for: {', '.join(failed)}")
-
-
-def _fuzz(target: str, seconds: int, corpus: Path | None) -> bool:
-    title = f"fuzzing {target} for {seconds} s"
-    return _run(title, (*_PROCESS, target), f"-max_total_time={seconds}", "-timeout=30", corpus=corpus, target=target)
-
-
-def _fuzz_deterministically(target: str) -> bool:
-    """Fuzzes deterministically, with a timeout that suffices on any machine. Returns whether the target passed."""
-    runs = _NUM_RUNS[target]
-    title = f"fuzzing {target} with {runs} inputs"
+    if options.deterministic:
+        jobs = [_deterministic_job(target) for target in targets]
+    else:
+        seconds = max(1, options.seconds * num_cores // len(targets))
+        jobs = [_job(target, seconds, options.corpus) for target in targets]
     # libFuzzer identifies coverage by addresses.
-    command = (*_fixed_addresses(), *_PROCESS, target)
-    return _run(title, command, f"-runs={runs}", "-seed=1", "-timeout=300", corpus=None, target=target)
+    command = [*(_fixed_addresses() if options.deterministic else ()), *_PROCESS, str(num_cores)]
+    environment = os.environ | {"PYTHONHASHSEED": "0"}
+    status = subprocess.run(command, check=False, env=environment, input=msgspec.json.encode(jobs)).returncode
+    if status:
+        sys.exit(status)
 
 
-@functools.cache
+def _job(target: str, seconds: int, corpus: Path | None) -> Job:
+    title = f"fuzzing {target} for {seconds} s"
+    inputs = None if corpus is None else str(corpus / target)
+    limits = (f"-max_total_time={seconds}", "-timeout=30", f"-artifact_prefix={corpus or Path.cwd()}/crash-{target}-")
+    return Job(title=title, target=target, inputs=inputs, options=(*_LIMITS, *limits))
+
+
+def _deterministic_job(target: str) -> Job:
+    """Returns a job with a fixed number of runs, and a timeout that suffices on any machine."""
+    runs = _NUM_RUNS[target]
+    limits = (f"-runs={runs}", "-seed=1", "-timeout=300", f"-artifact_prefix={Path.cwd()}/crash-{target}-")
+    return Job(title=f"fuzzing {target} with {runs} inputs", target=target, inputs=None, options=(*_LIMITS, *limits))
+
+
 def _fixed_addresses() -> tuple[str, ...]:
     """Returns a command prefix that disables address randomization, or nothing if the system does not allow it."""
     prefix = ("setarch", "--addr-no-randomize")
@@ -98,20 +97,6 @@ def _fixed_addresses() -> tuple[str, ...]:
     if not allowed:
         print("cannot disable address randomization: runs may differ slightly", flush=True)
     return prefix if allowed else ()
-
-
-def _run(title: str, process: Sequence[str], *options: str, corpus: Path | None, target: str) -> bool:
-    with tempfile.TemporaryDirectory() as temporary:
-        inputs = Path(temporary, "inputs") if corpus is None else corpus / target
-        inputs.mkdir(parents=True, exist_ok=True)
-        artifacts = f"-artifact_prefix={corpus or Path.cwd()}/crash-{target}-"
-        command = [*process, f"{temporary}/seeds", *_LIMITS, *options, artifacts, str(inputs)]
-        with tempfile.TemporaryFile() as output:
-            environment = os.environ | {"PYTHONHASHSEED": "0"}
-            status = subprocess.run(command, check=False, env=environment, stdout=output, stderr=output).returncode
-            output.seek(0)
-            print(title, output.read().decode(errors="replace"), sep="\n", flush=True)
-    return status == 0
 
 
 if __name__ == "__main__":
