@@ -1,11 +1,14 @@
-"""What reduced precision costs on trained weights: perplexity, answers that stay the same, JSON, and accepted drafts.
+"""What reduced precision costs on trained weights: perplexity, answers that stay the same, JSON, tool calls, and
+accepted drafts.
 
     python -m bench.engine.quality MODEL.gguf
     python -m bench.engine.quality FOLDER --quantizations int8 int4
 
 Perplexity is that of this project's own documents, in windows that are scored apart. Answers are greedy; one is kept as
 far as its tokens are those of float32. A GGUF file is computed as it is stored, and its weights, unpacked by
-transformers, in each of our own precisions: those start from weights that have been rounded before.
+transformers, in each of our own precisions: those start from weights that have been rounded before. A tool call counts
+if the server's parser reads it and it has the tool's required arguments. Where the model's template ignores tools, a
+system message shows them as Hermes does.
 """
 
 import argparse
@@ -14,7 +17,7 @@ import json
 import math
 import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +27,15 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from bench.figures import table
 from glimpse import LLM, SamplingParams
-from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
+from glimpse.engine.checkpoint.text.conversation import ToolDefinition, ToolMode
+from glimpse.engine.checkpoint.text.template import load_chat_templates
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
+from glimpse.engine.checkpoint.text.tools import ToolCallArguments, ToolCallStarted, new_tool_parser, tool_grammar
+from glimpse.engine.checkpoint.text.tools.formats import HERMES
 from glimpse.engine.protocol.config import DType, EngineConfig, KvCacheDType, Quantization
 from glimpse.engine.protocol.messages import Generate
+from glimpse.engine.protocol.sampling_params import Grammar
 from glimpse.engine.protocol.sampling_params import SamplingParams as EngineSampling
 from glimpse.engine.worker.loading.load_engine import load_core
 
@@ -59,6 +67,38 @@ SCHEMA = {
     "required": ["name", "size"],
     "additionalProperties": False,
 }
+
+
+def _tool(name: str, description: str, **kinds: str) -> dict[str, Any]:
+    properties = {argument: {"type": kind} for argument, kind in kinds.items()}
+    schema = {"type": "object", "properties": properties, "required": [*kinds], "additionalProperties": False}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+
+
+TOOLS = (
+    _tool("get_weather", "Returns the weather of a city.", city="string"),
+    _tool("set_alarm", "Sets an alarm at an hour of the day.", hour="integer"),
+    _tool("send_message", "Sends a text to a person.", person="string", text="string"),
+    _tool("convert_money", "Converts an amount of money.", amount="number", currency="string"),
+)
+REQUESTS = (
+    ("What is the weather in Paris?", "get_weather"),
+    ("Is it raining in Oslo?", "get_weather"),
+    ("Wake me up at 7.", "set_alarm"),
+    ("Set an alarm for 22 o'clock.", "set_alarm"),
+    ("Tell Anna that I am late.", "send_message"),
+    ("Send Bob a message: dinner is ready.", "send_message"),
+    ("How much are 20 dollars in yen?", "convert_money"),
+    ("Convert 5.5 euros to pounds.", "convert_money"),
+)
+"""What is asked for, and the tool that does it."""
+_SHOWN = "\n".join(
+    (
+        "You call functions. They are within <tools></tools>:\n<tools>",
+        *map(json.dumps, TOOLS),
+        '</tools>\nAnswer with <tool_call>\n{"name": <name>, "arguments": <arguments>}\n</tool_call>.',
+    )
+)
 CODE = """\
 def area(shape):
     if shape.kind == "circle":
@@ -106,6 +146,10 @@ class Quality:
     """Answers that are JSON without a schema."""
     num_valid: int
     """Answers that are JSON with one."""
+    calls: Sequence[str]
+    """The tool that each answer to `REQUESTS` calls; empty: none."""
+    bound_calls: Sequence[str]
+    """Likewise, where a grammar enforces a call."""
 
 
 def windows(model: Path, *, num_windows: int, num_tokens: int) -> list[list[int]]:
@@ -126,8 +170,8 @@ def perplexity(llm: LLM, texts: Sequence[Sequence[int]]) -> float:
     return math.exp(-statistics.fmean(scored))
 
 
-def measure(variant: Variant, texts: Sequence[Sequence[int]]) -> Quality:
-    """Loads a variant and measures it."""
+def measure(variant: Variant, texts: Sequence[Sequence[int]], tools: Mapping[str, Any]) -> Quality:
+    """Loads a variant and measures it. `tools`: as for `_calls`."""
     llm = variant.load()
     answers = llm.chat(
         [_asked(question) for question in QUESTIONS], SamplingParams(temperature=0, max_tokens=64), progress=False
@@ -147,7 +191,60 @@ def measure(variant: Variant, texts: Sequence[Sequence[int]]) -> Quality:
         answers=[answer.outputs[0].token_ids for answer in answers],
         num_json=sum(_is_json(output.outputs[0].text) for output in free),
         num_valid=sum(_is_json(output.outputs[0].text) for output in bound),
+        calls=_calls(llm, tools, None),
+        bound_calls=_calls(llm, tools, tool_grammar(HERMES, _DEFINITIONS, ToolMode.REQUIRED, parallel=False)),
     )
+
+
+_DEFINITIONS = [
+    ToolDefinition(
+        name=tool["function"]["name"],
+        description=tool["function"]["description"],
+        parameters=json.dumps(tool["function"]["parameters"]),
+        strict=False,
+    )
+    for tool in TOOLS
+]
+
+
+def shown_tools(model: Path) -> Mapping[str, Any]:
+    """Returns the argument of `LLM.chat` that shows tools, if the model's template does."""
+    templates = load_chat_templates(model, family_of(load_model_config(model)))
+    return {"tools": TOOLS} if templates.with_tools.supports_tools else {}
+
+
+def _calls(llm: LLM, tools: Mapping[str, Any], grammar: Grammar | None) -> list[str]:
+    """Returns the name of the tool that each answer calls; empty: none.
+
+    Args:
+        tools: how `LLM.chat` shows tools; empty: a system message does.
+        grammar: what answers are.
+    """
+    system = [] if tools else [{"role": "system", "content": _SHOWN}]
+    outputs = llm.chat(
+        [[*system, *_asked(request)] for request, _ in REQUESTS],
+        SamplingParams(temperature=0, max_tokens=96, grammar=grammar, skip_special_tokens=False),
+        progress=False,
+        **tools,
+    )
+    return [_called(output.outputs[0].text) for output in outputs]
+
+
+def _called(answer: str) -> str:
+    parser = new_tool_parser(HERMES, tools=_DEFINITIONS)
+    events = [*parser.feed(answer), *parser.finish()]
+    name = next((event.name for event in events if isinstance(event, ToolCallStarted)), "")
+    written = "".join(event.text for event in events if isinstance(event, ToolCallArguments) and event.index == 0)
+    required = [tool["function"]["parameters"]["required"] for tool in TOOLS if tool["function"]["name"] == name]
+    try:
+        return name if required and {*required[0]} <= json.loads(written).keys() else ""
+    except (ValueError, AttributeError):
+        return ""
+
+
+def _called_rightly(calls: Sequence[str]) -> str:
+    right = sum(call == tool for call, (_, tool) in zip(calls, REQUESTS, strict=True))
+    return f"{sum(map(bool, calls))} of {len(calls)}, {right} right"
 
 
 def _asked(question: str) -> list[dict[str, str]]:
@@ -181,6 +278,8 @@ def row(variant: Variant, found: Quality, exact: Quality) -> list[str]:
         f"{sum(lengths) / sum(len(answer) for answer in exact.answers):.0%}",
         f"{found.num_json} of {len(OBJECTS)}",
         f"{found.num_valid} of {len(OBJECTS)}",
+        _called_rightly(found.calls),
+        _called_rightly(found.bound_calls),
     ]
 
 
@@ -230,6 +329,7 @@ def main() -> None:
         is_file = arguments.model.is_file()
         plain = unpacked(arguments.model, Path(folder)) if is_file else arguments.model
         load_model_config(plain)  # says what is wrong before minutes are spent
+        tools = shown_tools(plain)
         texts = windows(plain, num_windows=arguments.windows, num_tokens=arguments.tokens)
         variants = [
             Variant(name="float32", model=plain, dtype="float32"),
@@ -245,12 +345,13 @@ def main() -> None:
         rows: list[list[str]] = []
         exact: Quality | None = None
         for variant in variants:
-            found = measure(variant, texts)
+            found = measure(variant, texts, tools)
             exact = exact or found
             rows.append(row(variant, found, exact))
             gc.collect()
         print(f"{sum(map(len, texts)):,} tokens of text, {len(QUESTIONS)} answers of at most 64 tokens\n")
         header = ("weights", "perplexity", "beside float32", "answers kept", "tokens kept", "JSON", "with a schema")
+        header += ("tool calls", "enforced")
         print(table(header, rows))
         print()
         print(table(("draft tokens in", "answer", "drafted", "accepted"), list(drafts(plain))))
