@@ -24,6 +24,10 @@ def _levels() -> list[Level]:
 LEVELS = _levels()
 needs_kernels = pytest.mark.skipif(not LEVELS, reason="this machine cannot build or run the native kernels")
 at_each_level = pytest.mark.parametrize("level", LEVELS)
+OUTER_LEVELS = (*LEVELS[:1], *LEVELS[1:][-1:])
+"""The lowest and the highest, for whole models of each family: `tests.engine.worker.native` compares each operation,
+and a model, at each level."""
+at_outer_levels = pytest.mark.parametrize("level", OUTER_LEVELS)
 
 
 NEAR_TIE = 0.05
@@ -37,9 +41,9 @@ def assert_stays_near_float32(
     *,
     quantization: Quantization = "none",
     tolerance: float,
-    levels: Sequence[Level] = LEVELS,
+    levels: Sequence[Level] = OUTER_LEVELS,
 ) -> None:
-    """Compares each level's logits after a prompt with those of torch in float32, computed with the same weights.
+    """Compares these levels' logits after a prompt with those of torch in float32, computed with the same weights.
 
     Where a mixture of experts nearly chose another one for the last token, rounding may have chosen it, which is no
     error: the reference may exchange it in one layer. What the weights lose when they are quantized is not the kernels'

@@ -9,7 +9,7 @@ import torch
 from glimpse.engine.protocol.config import Quantization
 from glimpse.engine.worker.native.library import Level
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
-from tests.engine.levels import assert_stays_near_float32, at_each_level, needs_kernels
+from tests.engine.levels import assert_stays_near_float32, at_outer_levels, needs_kernels
 from tests.oracles.answers import Answer
 
 Kernel: TypeAlias = tuple[torch.dtype, Quantization, float]
@@ -95,14 +95,14 @@ class NativeSteps(Steps):
 
 
 class AccurateSteps(Steps):
-    """Tests that the native kernels of each level are as accurate as torch."""
+    """Tests that the native kernels are as accurate as torch."""
 
     accurate: ClassVar[str]
     """Name of the prompt whose first answered token counts."""
     block_sizes: ClassVar[Sequence[int]] = (BLOCK_SIZE, 32)
 
     @needs_kernels
-    @at_each_level
+    @at_outer_levels
     def test_native_kernels_are_as_accurate_as_torch(
         self, checkpoint: Path, prompts: Mapping[str, Prompt], level: Level, block_size: int
     ) -> None:
@@ -117,7 +117,7 @@ class LevelSteps(Steps):
     """Tests that have the native kernels of each level answer too."""
 
     @needs_kernels
-    @at_each_level
+    @at_outer_levels
     def test_native_kernels_agree(
         self, harness: Harness, checkpoint: Path, prompts: Mapping[str, Prompt], level: Level
     ) -> None:

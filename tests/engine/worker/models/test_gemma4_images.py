@@ -11,7 +11,7 @@ from glimpse.engine.worker.native.library import Level
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.gemma4 import PATCH, POOL, TOKEN_IDS, make_gemma4_checkpoint, make_large_gemma4_checkpoint
 from tests.engine.harness import Harness, PlacedMedium, Prompt, prompt_with
-from tests.engine.levels import at_each_level, needs_kernels
+from tests.engine.levels import at_outer_levels, needs_kernels
 from tests.engine.worker.models.steps import NativeSteps, agreement
 from tests.oracles.gemma4 import greedy_answer
 
@@ -85,7 +85,7 @@ def test_large_models_in_chunks_that_have_whole_images_and_frames(large: Path) -
 
 
 @needs_kernels
-@at_each_level
+@at_outer_levels
 def test_native_kernels_of_large_models_agree(large: Path, level: Level) -> None:
     plain, native = Harness(large), Harness(large, torch.float32, level=level, block_size=32)
     prompt = PROMPTS["beyond the window"]

@@ -20,7 +20,7 @@ from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, make_prompt
-from tests.engine.levels import at_each_level, needs_kernels
+from tests.engine.levels import at_outer_levels, needs_kernels
 from tests.engine.llava_prompts import IMAGE as LLAVA_IMAGE
 from tests.engine.llava_prompts import prompt_of
 from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
@@ -136,7 +136,7 @@ def test_experts_compute_as_merged_ones_do_beside_those_of_the_base(
 
 
 @needs_kernels
-@at_each_level
+@at_outer_levels
 @pytest.mark.parametrize(
     ("dtype", "quantization", "tolerance"),
     [(torch.float32, "none", 1e-4), (torch.bfloat16, "none", 0.1), (torch.float32, "int8", 0.05)],

@@ -24,7 +24,7 @@ from glimpse.offline.llm import LLM
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.refusals import assert_refused
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, encode_of, make_prompt
-from tests.engine.levels import at_each_level, needs_kernels
+from tests.engine.levels import at_outer_levels, needs_kernels
 from tests.engine.worker.models.steps import assert_same
 from tests.oracles.qwen_vl import embeddings, greedy_answer, grids, load_oracle, token_types
 
@@ -99,7 +99,7 @@ def test_answers_depend_on_the_time_between_frames(harness: Harness) -> None:
 
 
 @needs_kernels
-@at_each_level
+@at_outer_levels
 def test_native_kernels_are_as_accurate_as_torch(checkpoint: Path, level: object) -> None:
     exact, plain = Harness(checkpoint), Harness(checkpoint, torch.bfloat16)
     native = Harness(checkpoint, torch.bfloat16, level=level)  # type: ignore[arg-type]

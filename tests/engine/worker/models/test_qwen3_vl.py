@@ -23,7 +23,7 @@ from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.checkpoints.refusals import assert_refused
 from tests.engine.harness import Harness, encode_of
-from tests.engine.levels import at_each_level, needs_kernels
+from tests.engine.levels import at_outer_levels, needs_kernels
 from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
 from tests.engine.worker.models.steps import AccurateSteps, agreement
 from tests.oracles.qwen_vl import greedy_answer, grids, load_oracle, token_types
@@ -58,7 +58,7 @@ def test_stored_names(tmp_path: Path, flat_names: bool) -> None:
 
 
 @needs_kernels
-@at_each_level
+@at_outer_levels
 def test_float32_on_native_kernels_matches_transformers(checkpoint: Path, level: Level) -> None:
     harness = Harness(checkpoint, level=level, block_size=32)
     assert_agrees(harness.answer(harness.begin(PROMPTS["all"]), NUM_TOKENS), checkpoint)

@@ -10,7 +10,7 @@ from glimpse.engine.protocol.config import Quantization
 from glimpse.engine.worker.native.library import Level
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.engine.harness import Harness
-from tests.engine.levels import assert_stays_near_float32, at_each_level, needs_kernels
+from tests.engine.levels import assert_stays_near_float32, at_outer_levels, needs_kernels
 from tests.engine.worker.models.steps import Steps
 from tests.engine.worker.models.test_qwen3_vl import NUM_TOKENS, PROMPTS, assert_agrees
 
@@ -24,7 +24,7 @@ class TestSteps(Steps):
 
 
 @needs_kernels
-@at_each_level
+@at_outer_levels
 def test_float32_on_native_kernels_matches_transformers(checkpoint: Path, level: Level) -> None:
     harness = Harness(checkpoint, level=level, block_size=32)
     assert_agrees(harness.answer(harness.begin(PROMPTS["all"]), NUM_TOKENS), checkpoint)

@@ -1,6 +1,7 @@
 """Models that read text alone: logits and greedy answers match transformers for any division into steps."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.checkpoints.text import FAMILIES, LONG_ROPE, make_text_checkpoint
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, make_prompt
 from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.engine.worker.models.steps import assert_same
-from tests.oracles.answers import generate
+from tests.oracles.answers import Answer, generate
 
 LONG = {
     "type": "longrope",
@@ -33,19 +34,28 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     return make_text_checkpoint(tmp_path_factory.mktemp("text"), request.param)
 
 
-def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
+@cache
+def oracle_answer(path: Path, prompt: Prompt) -> Answer:
+    """Returns what transformers answers, which several divisions into steps are compared with."""
     oracle = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-    assert_same(sequence, generate(oracle, sequence.prompt.token_ids, len(sequence.answer)))
+    return generate(oracle, prompt.token_ids, NUM_TOKENS)
+
+
+def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
+    assert_same(sequence, oracle_answer(path, sequence.prompt))
+
+
+@pytest.fixture(scope="module")
+def harness(checkpoint: Path) -> Harness:
+    return Harness(checkpoint)
 
 
 @pytest.mark.parametrize("prompt", PROMPTS, ids=["short", "long"])
-def test_alone(checkpoint: Path, prompt: Prompt) -> None:
-    harness = Harness(checkpoint)
+def test_alone(harness: Harness, checkpoint: Path, prompt: Prompt) -> None:
     assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), checkpoint)
 
 
-def test_in_chunks_and_from_the_prefix_cache(checkpoint: Path) -> None:
-    harness = Harness(checkpoint)
+def test_in_chunks_and_from_the_prefix_cache(harness: Harness, checkpoint: Path) -> None:
     first = harness.answer(harness.begin(PROMPTS[1], snapshots=[2 * BLOCK_SIZE]), NUM_TOKENS, chunks=[7, 60])
     assert_agrees(first, checkpoint)
     again = harness.begin(PROMPTS[1], cached=first, num_cached=2 * BLOCK_SIZE)

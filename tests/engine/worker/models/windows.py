@@ -8,7 +8,7 @@ import torch
 from glimpse import SamplingParams
 from glimpse.engine.worker.native.library import Level
 from tests.engine.harness import Harness, make_prompt
-from tests.engine.levels import at_each_level, needs_kernels
+from tests.engine.levels import at_outer_levels, needs_kernels
 from tests.engine.offline.llm_inputs import load
 
 
@@ -29,7 +29,7 @@ class Windows:
             assert (torch.stack(sequence.logits) - torch.stack(alone.logits)).abs().max() <= 1e-4
 
     @needs_kernels
-    @at_each_level
+    @at_outer_levels
     @pytest.mark.parametrize("length", [15, 300])
     def test_native_kernels_answer_as_torch_before_and_beyond_the_window(
         self, checkpoint: Path, length: int, level: Level

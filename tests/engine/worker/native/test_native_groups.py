@@ -75,7 +75,7 @@ either_bits = pytest.mark.parametrize("bits", [4, 8])
 @at_each_level
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @either_bits
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     num_rows=st.integers(0, 40),
     groups=st.integers(1, 6),

@@ -17,7 +17,7 @@ from glimpse.engine.worker.native.backend import use_native
 from glimpse.engine.worker.native.library import Level
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.engine.harness import encode_of
-from tests.engine.levels import LEVELS
+from tests.engine.levels import OUTER_LEVELS
 
 Grid = tuple[int, int, int]
 
@@ -40,7 +40,10 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixture
 
 @pytest.fixture(
     scope="module",
-    params=[(None, torch.float32), *((level, dtype) for level in LEVELS for dtype in (torch.bfloat16, torch.float32))],
+    params=[
+        (None, torch.float32),
+        *((level, dtype) for level in OUTER_LEVELS for dtype in (torch.bfloat16, torch.float32)),
+    ],
     ids=str,
 )
 def model(checkpoint: Path, request: pytest.FixtureRequest) -> QwenVL:
