@@ -38,6 +38,11 @@ class GgufQuantization:
     those of the first head of each group are in front."""
 
     @property
+    def is_of_encoder(self) -> bool:
+        """Whether the encoder alone is quantized."""
+        return not any(_OF_DECODER.match(name) for name in self.types)
+
+    @property
     def kind(self) -> Literal["int4", "int8"]:
         """The value of `--quantization` that names weights of this type: that of the smallest."""
         return "int4" if any(GGUF_FORMATS[each].bits == 4 for each in self.types.values()) else "int8"
@@ -211,6 +216,7 @@ def _module_names(name: str) -> Collection[str]:
 _LAYER = re.compile(r"(?:model|model\.language_model|language_model\.model)\.(layers\..*)")
 _PARTS: Mapping[str, str] = {".q_gate": ".q_proj", ".in_proj_c": ".in_proj", ".in_proj_x": ".in_proj"}
 _STORED_PART = re.compile(r"\.(?:q_gate|in_proj_[cx])$")
+_OF_DECODER = re.compile(r"(model\.(layers|embed_tokens)|lm_head|mtp)\b")
 _DECODER = re.compile(r"^(language_model|llm)\.")
 """What checkpoints of models with an encoder put before the names of a decoder's tensors."""
 _GATE, _PART = re.compile(r"\bq_gate$"), re.compile(r"\bin_proj_[cx]$")

@@ -44,6 +44,11 @@ def resolve_scheme(quantization: Quantization, stored: CheckpointQuantization | 
     """
     if stored is None:
         return None if quantization in ("none", "auto") else quantization
+    if quantization != "none" and isinstance(stored, GgufQuantization) and stored.is_of_encoder:
+        raise CheckpointError(
+            f"--quantization {quantization}: expected none with an encoder stored as {stored}, or an mmproj in F16 or"
+            " BF16"
+        )
     if quantization not in ("none", "auto", stored.kind):
         raise CheckpointError(f"--quantization {quantization}: the checkpoint is already quantized as {stored}")
     return stored

@@ -15,9 +15,12 @@ from glimpse import LLM, SamplingParams
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.gguf import folder
 from glimpse.engine.checkpoint.location import resolve_checkpoint
+from glimpse.engine.checkpoint.quantization import GgufQuantization
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.protocol.config import Quantization
 from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.worker.layers.linear import Linear
-from glimpse.engine.worker.layers.quantized import kept_blocks
+from glimpse.engine.worker.layers.quantized import kept_blocks, resolve_scheme
 from glimpse.engine.worker.loading import load_engine
 from glimpse.engine.worker.loading.build_model import model_as_computed
 from glimpse.engine.worker.loading.load_engine import load_model
@@ -245,6 +248,17 @@ def test_encoders_keep_their_types_except_where_tiles_are_multiplied(
     assert loaded.encoder is not None
     kinds = {type(each) for each in loaded.encoder.modules() if isinstance(each, Linear | GroupQuantizedLinear)}
     assert kinds == ({Linear, GroupQuantizedLinear} if kept else {Linear})  # patches are a kernel, which no block has
+
+
+@pytest.mark.parametrize("quantization", ["int8", "auto"])
+def test_a_decoder_is_not_quantized_beside_an_encoder_that_is(quantization: Quantization) -> None:
+    of_encoder = GgufQuantization(types={"visual.blocks.0.attn.qkv": "Q8_0"})
+    with pytest.raises(
+        CheckpointError, match=f"--quantization {quantization}: expected none with an encoder stored as"
+    ):
+        resolve_scheme(quantization, of_encoder)
+    of_both = GgufQuantization(types={**of_encoder.types, "model.layers.0.mlp.down_proj": "Q8_0"})
+    assert resolve_scheme(quantization, of_both) == of_both
 
 
 @needs_kernels
