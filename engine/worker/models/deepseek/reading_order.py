@@ -79,8 +79,9 @@ class ReadingLayer(nn.Module):
             sees: bool [places, places]: which places each attends to.
         """
         qkv = ops.norm_linear(rows, self.input_layernorm, self.qkv).unflatten(-1, (sum(self.heads), -1))
-        query, key, value = qkv.split(self.heads, dim=1)
-        parts = (rotate(query, rotation), rotate(key, rotation), value)
+        heads, kv_heads, _ = self.heads
+        rotated = rotate(qkv[:, : heads + kv_heads], rotation)
+        parts = (rotated[:, :heads], rotated[:, heads:], qkv[:, heads + kv_heads :])
         query, key, value = (part.unflatten(0, (-1, len(sees))).transpose(1, 2) for part in parts)
         attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=sees, enable_gqa=True)
         rows = ops.linear_add(attended.transpose(1, 2).reshape(rows.shape), self.out, rows)

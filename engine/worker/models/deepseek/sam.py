@@ -122,19 +122,20 @@ class SamLayer(nn.Module):
         """
         side, heads = windows.shape[1], self.num_heads
         qkv = ops.linear_add(windows.flatten(0, 2), self.qkv, None).unflatten(-1, (3, heads, -1))
-        query, key, value = qkv.unbind(1)  # [patches, heads, head_dim]
-        head_dim = query.shape[-1]
-        grid = query.view(*windows.shape[:3], heads, head_dim)
-        by_row = torch.einsum("wrchd,rkd->wrchk", grid, _between(self.row_distances, side))
-        by_column = torch.einsum("wrchd,ckd->wrchk", grid, _between(self.column_distances, side))
-        terms = torch.cat([by_row, by_column], dim=-1).flatten(0, 2)  # [patches, heads, 2 · side]
+        head_dim = qkv.shape[-1]
         size = head_dim + 2 * side
+        joined = qkv.new_zeros(*qkv.shape[:-1], size)  # [patches, 3 (query, key, value), heads, size]
+        joined[..., :head_dim] = qkv
         # The operation multiplies products by size ** -0.5.
-        query = torch.cat([query * (size / head_dim) ** 0.5, terms * size**0.5], dim=-1)
-        own = functional.one_hot(torch.arange(side, device=key.device), side).to(key.dtype)
-        places = torch.cat([own[:, None].expand(-1, side, -1), own.expand(side, -1, -1)], dim=-1).flatten(0, 1)
-        key = torch.cat([key, places[:, None].expand(-1, heads, -1).repeat(len(windows), 1, 1)], dim=-1)
-        joined = torch.stack([query, key, functional.pad(value, (0, 2 * side))], dim=1)
+        query = joined[:, 0].mul_((size / head_dim) ** 0.5)
+        grid = qkv[:, 0].view(*windows.shape[:3], heads, head_dim)
+        by_row, by_column = query[..., head_dim:].view(*grid.shape[:-1], 2 * side).chunk(2, dim=-1)
+        by_row.copy_(torch.einsum("wrchd,rkd->wrchk", grid, _between(self.row_distances, side) * size**0.5))
+        by_column.copy_(torch.einsum("wrchd,ckd->wrchk", grid, _between(self.column_distances, side) * size**0.5))
+        own = functional.one_hot(torch.arange(side, device=qkv.device), side).to(qkv.dtype)
+        places = joined[:, 1, :, head_dim:].view(*grid.shape[:-1], 2 * side)
+        places[..., :side] = own[:, None, None]
+        places[..., side:] = own[:, None]
         return ops.attend_segments(joined, None, len(windows))[..., :head_dim].reshape(windows.shape)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:

@@ -21,6 +21,7 @@ from glimpse.engine.worker.native.programs import MAX_ROWS, DecodePrograms
 from glimpse.engine.worker.tensors.batch import AdapterRows, Batch, SequenceLayout
 from glimpse.engine.worker.tensors.batch_builder import make_batch
 from glimpse.engine.worker.tensors.kv_cache import SCALE_BYTES, CacheShape, KVCache, LayerStates, quantize
+from tests.checkpoints.deepseek_ocr2 import make_deepseek_ocr2_checkpoint
 from tests.checkpoints.lora import PROJECTIONS, make_adapter
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
@@ -171,6 +172,11 @@ def test_bits_agree_in_other_families(tmp_path: Path, family: str):
     """Scaled frequencies, norms of heads, heads that rotate in part, heads wider together than the hidden size, and a
     mixture of experts."""
     assert_bits_agree(load(make_text_checkpoint(tmp_path / family, family)), STEPS)
+
+
+@needs_kernels
+def test_bits_agree_with_a_shared_expert_that_has_no_score(tmp_path: Path):
+    assert_bits_agree(load(make_deepseek_ocr2_checkpoint(tmp_path / "model")), STEPS)
 
 
 @needs_kernels
