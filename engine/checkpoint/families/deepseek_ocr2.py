@@ -280,6 +280,7 @@ DEEPSEEK_OCR2 = FamilySpec(
     read_config=_read_config,
     module="deepseek.deepseek_ocr2",
     fallback_template=_TEMPLATE,
+    asking_tokens=frozenset({"<|grounding|>", "<|ref|>", "<|/ref|>"}),  # in the prompts of the model card
     read_media=_read_media,
     layout=_layout,
     largest_medium=_largest_medium,

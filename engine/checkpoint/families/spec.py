@@ -152,6 +152,8 @@ class FamilySpec:
     numbered_tags: bool = False
     """The slot text of images is no token. The texts between images are encoded each by itself, after the tokens that
     start each text."""
+    asking_tokens: frozenset[str] = frozenset()
+    """Special tokens that messages may spell: those that ask for something, and mark no part of a prompt."""
     tool_template: str | None = None
     """Chat template of conversations with tools, for checkpoints whose own one ignores them."""
     reasoning: str = ""

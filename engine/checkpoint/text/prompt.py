@@ -57,12 +57,14 @@ class PromptBuilder:
         slots_in_lines: bool = True,
         numbered_tags: bool = False,
         query_affixes: tuple[str, str] = ("", ""),
+        asking_tokens: frozenset[str] = frozenset(),
     ) -> None:
         """
         Args:
             placeholder_ids: The token that stands for each kind of media that the model supports in a rendered prompt.
             run_ids: The token of the runs in each kind's layouts. Default: the same.
             query_affixes: Texts before and after each whole text without media.
+            asking_tokens: Special tokens that client text may spell.
         """
         self.tokenizer = tokenizer
         self.templates = templates
@@ -75,7 +77,8 @@ class PromptBuilder:
         )
         self._tags = self._slots.tags
         tag_starts = () if self._tags is None else (self._tags.start,)
-        self._patterns = SpecialTokenPatterns((*tokenizer.added_texts, *tag_starts))
+        escaped = (text for text in tokenizer.added_texts if text not in asking_tokens)
+        self._patterns = SpecialTokenPatterns((*escaped, *tag_starts))
 
     def chat(
         self,
@@ -85,7 +88,7 @@ class PromptBuilder:
         *,
         max_tokens: int | None = None,
     ) -> Prompt:
-        """Builds the prompt of a conversation. Client text is never read as a special token.
+        """Builds the prompt of a conversation. Client text is never read as a special token, but for `asking_tokens`.
 
         If the model supports media, it starts with the tokens that start each text for this tokenizer, such as `<s>`.
 
@@ -334,4 +337,5 @@ def load_prompt_builder(
         slots_in_lines=family.slots_in_lines,
         numbered_tags=family.numbered_tags,
         query_affixes=family.query_affixes,
+        asking_tokens=family.asking_tokens,
     )

@@ -166,6 +166,18 @@ def test_messages_follow_each_other_without_marks(checkpoint: Path) -> None:
     assert found == tokenizer.encode("<｜begin▁of▁sentence｜>Read. What is it?A page.And now?")
 
 
+def test_messages_may_spell_tokens_that_ask_and_no_others(checkpoint: Path) -> None:
+    tokenizer, config = load_tokenizer(checkpoint), load_model_config(checkpoint)
+    builder = load_prompt_builder(checkpoint, config)
+    text = "<|grounding|>Locate <|ref|>it<|/ref|>."
+    (start, *asked) = builder.chat([ChatMessage(role="user", content=(text,))], []).token_ids
+    assert (start, asked) == (TOKEN_IDS["<｜begin▁of▁sentence｜>"], tokenizer.encode(text))
+    assert TOKEN_IDS["<|grounding|>"] == asked[0]
+    marks = ["<image>", "<|det|>", "<|/det|>", "<｜end▁of▁sentence｜>"]
+    (_, *plain) = builder.chat([ChatMessage(role="user", content=("".join(marks),))], []).token_ids
+    assert not {*plain} & {*TOKEN_IDS.values()}
+
+
 def test_rows_in_place_of_an_image_are_those_of_whole_tiles(checkpoint: Path) -> None:
     config = load_model_config(checkpoint)
     grid = family_of(config).embedding_grid
