@@ -249,22 +249,22 @@ def test_finds_what_was_written(case: str) -> None:
 
 
 HOSTILE = {
-    "many boxes": '{"bbox_2d": [1, 2, 3, 4]}' * 200_000,
-    "many tags": "<ref>a</ref><box>[[1, 2, 3, 4]]</box>" * 200_000,
-    "a box of many numbers": f"<box>{'1 2 3 4 ' * 50_000}</box>",
-    "open objects": "{" * 1_000_000,
-    "open members": '{"a":' * 200_000,
-    "open strings": '{"' * 500_000,
-    "strings and braces": '{"a{"' * 200_000,
-    "open tags": "<ref>" * 200_000 + "<box>" * 200_000,
-    "open special tokens": "<|object_ref_start|>" * 50_000
-    + "<|box_start|>" * 50_000
-    + "<|ref|>" * 50_000
-    + "<|begin_of_box|>[" * 50_000,
-    "open brackets": "[0.1, " * 200_000,
-    "nested lists": '{"bbox_2d": ' + "[" * 500_000 + "]" * 500_000 + "}",
-    "location tokens": "<loc0001>" * 500_000,
-    "backslashes": '{"' + "\\" * 1_000_001,
+    "many boxes": '{"bbox_2d": [1, 2, 3, 4]}' * 100_000,
+    "many tags": "<ref>a</ref><box>[[1, 2, 3, 4]]</box>" * 100_000,
+    "a box of many numbers": f"<box>{'1 2 3 4 ' * 25_000}</box>",
+    "open objects": "{" * 500_000,
+    "open members": '{"a":' * 100_000,
+    "open strings": '{"' * 250_000,
+    "strings and braces": '{"a{"' * 100_000,
+    "open tags": "<ref>" * 100_000 + "<box>" * 100_000,
+    "open special tokens": "<|object_ref_start|>" * 25_000
+    + "<|box_start|>" * 25_000
+    + "<|ref|>" * 25_000
+    + "<|begin_of_box|>[" * 25_000,
+    "open brackets": "[0.1, " * 100_000,
+    "nested lists": '{"bbox_2d": ' + "[" * 250_000 + "]" * 250_000 + "}",
+    "location tokens": "<loc0001>" * 250_000,
+    "backslashes": '{"' + "\\" * 500_001,
 }
 
 
