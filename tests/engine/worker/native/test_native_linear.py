@@ -58,7 +58,7 @@ def rows(count: int, width: int, dtype: torch.dtype, seed: int = 1) -> Tensor:
 @at_each_level
 @each_dtype
 @either_weights
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(num_rows=counts_of_rows, inputs=sizes, outputs=sizes, bias=st.booleans(), residual=st.booleans())
 def test_products_of_any_shape(
     level: Level,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from glimpse.engine.worker.native.library import Level
 from tests.engine.harness import Harness, ScriptedSequence, make_prompt
-from tests.engine.levels import LEVELS
+from tests.engine.levels import OUTER_LEVELS
 
 BLOCK_SIZE = 32
 NUM_TOKENS = 6
@@ -24,7 +24,7 @@ PROMPTS = [
     make_prompt(4, 70, (84, 84), 1),
     make_prompt(5, 130),
 ]
-BACKENDS = [(None, "none"), *((level, quantization) for level in LEVELS for quantization in ("none", "int8"))]
+BACKENDS = [(None, "none"), *((level, quantization) for level in OUTER_LEVELS for quantization in ("none", "int8"))]
 batch_members = st.lists(st.tuples(st.integers(0, len(PROMPTS) - 1), st.booleans()), min_size=1, max_size=7)
 """For each sequence: the index of its prompt, and whether it starts from cached blocks."""
 
