@@ -59,7 +59,7 @@ def _fork(job: Job, folder: Path) -> int:
             os.dup2(output.fileno(), stream.fileno())
     try:
         _fuzz(job, folder)
-    except BaseException:  # which must not reach the loop of the other process
+    except Exception:
         traceback.print_exc()
     finally:
         sys.stderr.flush()
