@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <numeric>
 
 #include "kernels.h"
 
@@ -29,14 +30,17 @@ class Buffer {
   int64_t size_ = 0;
 };
 
+// Up to this number of rows, vector units multiply weights in groups where there are matrix units, too.
+constexpr int64_t kVectorRows = 8;
+
 // Rows of inputs in tiles, and for some weights in integers that are made of the tiles.
 class Activations {
  public:
   Activations(const Kernels& kernels, const Weight& weight, int64_t rows, Buffer (&buffers)[3])
-      : kernels_(kernels), layout_(choose_layout(kernels, weight)), dtype_(weight.dtype), rows_(rows),
+      : kernels_(kernels), layout_(choose_layout(kernels, weight, rows)), dtype_(weight.dtype), rows_(rows),
         num_steps_(glimpse::num_steps(weight)), inputs_of_step_(inputs_of_step(weight)),
         tile_bytes_(kTileRows * kTileInputs * kernels.element_bytes), group_steps_(is_int8(weight) ? kGroupSteps : 1),
-        order_(weight.input_order) {
+        order_(weight.input_order), integer_inputs_(choose_integer_inputs(weight)) {
     const int64_t row_tiles = ceil_div(rows, kTileRows);
     tiles_ = buffers[0].reserve(row_tiles * num_tiles() * tile_bytes_);
     if (layout_ == Layout::kTiles) return;
@@ -53,10 +57,14 @@ class Activations {
   int64_t rows() const { return rows_; }
   int64_t num_steps() const { return num_steps_; }
   int64_t tiles_of_step() const { return inputs_of_step_ / kTileInputs; }  // not of integers
-  int64_t block_rows() const { return kernels_.matrix_units && layout_ == Layout::kTiles ? 2 * kTileRows : kTileRows; }
+  int64_t block_rows() const {
+    const bool has_one_plane = layout_ == Layout::kTiles || layout_ == Layout::kGroupTiles;
+    return kernels_.matrix_units && has_one_plane ? 2 * kTileRows : kTileRows;
+  }
   bool has_integers() const { return layout_ != Layout::kTiles; }
+  bool has_group_tiles() const { return layout_ == Layout::kGroupTiles || layout_ == Layout::kGroupPlanes; }
   bool uses_matrix_units() const {
-    return kernels_.matrix_units && (layout_ == Layout::kTiles || layout_ == Layout::kPlanes);
+    return kernels_.matrix_units && layout_ != Layout::kGroups && layout_ != Layout::kWideGroups;
   }
 
   // Bytes of a row's inputs in one step.
@@ -66,6 +74,9 @@ class Activations {
 
   // Rows in each tile of activations: fewer than 16 if all rows fit into one.
   int64_t tile_rows() const { return std::min(kTileRows, stacked() ? 2 * rows_ : rows_); }
+
+  // Bytes of a row of each tile for matrix units.
+  int64_t tile_row_bytes() const { return has_group_tiles() ? integer_inputs_ : 64; }
 
   // Lays out row `source` of x, [rows, count] of the weight's type of activations, as row `row`.
   void lay_out(int64_t row, int64_t source, const void* x, int64_t count, const Norm* norm) const {
@@ -86,9 +97,15 @@ class Activations {
     const int64_t row_tile = row / kTileRows, place = row % kTileRows;
     char* tiles = integers_ + row_tile * integer_tiles_bytes();
     if (layout_ != Layout::kPlanes) {
-      const Groups groups{num_tiles() * kTileInputs, group_steps_ * inputs_of_step_, layout_ == Layout::kWideGroups,
-                          order_};
-      kernels_.quantize_row(tile_row(row), groups, tiles + place * kTileInputs * integer_bytes(),
+      const bool is_wide = layout_ == Layout::kWideGroups || layout_ == Layout::kGroupPlanes;
+      const Groups groups{num_tiles() * kTileInputs,
+                          group_steps_ * inputs_of_step_,
+                          is_wide,
+                          order_,
+                          has_group_tiles() ? integer_inputs_ : 0,
+                          plane_bytes()};
+      const int64_t row_bytes = has_group_tiles() ? integer_inputs_ : kTileInputs * integer_bytes();
+      kernels_.quantize_row(tile_row(row), groups, tiles + place * row_bytes,
                             groups_ + row_tile * num_groups() * kTileRows + place);
       return;
     }
@@ -118,6 +135,18 @@ class Activations {
                       first_step * inputs_of_step_ / kTileInputs * kTileRows * kTileInputs * integer_bytes();
         block.groups = groups_ + (row_tile * num_groups() + first_step / group_steps_) * kTileRows;
         break;
+      case Layout::kGroupTiles:
+      case Layout::kGroupPlanes: {
+        const bool is_wide = layout_ == Layout::kGroupPlanes;
+        block.tiles = integers_ + row_tile * integer_tiles_bytes() + first_step * inputs_of_step_ * kTileRows;
+        block.groups = groups_ + (row_tile * num_groups() + first_step) * kTileRows;
+        block.tile_inputs = integer_inputs_;
+        if (is_wide) block.second_tiles = block.tiles + plane_bytes();
+        if (is_wide || block.rows <= kTileRows) break;
+        block.second_tiles = block.tiles + integer_tiles_bytes();
+        block.second_groups = block.groups + num_groups() * kTileRows;
+        break;
+      }
       case Layout::kTiles: {
         const int64_t row_bytes = num_tiles() * tile_bytes_;
         block.tiles = tiles_ + row_tile * row_bytes + first_step * tiles_of_step() * tile_bytes_;
@@ -130,21 +159,34 @@ class Activations {
 
  private:
   enum class Layout {
-    kTiles,       // bfloat16 or float32
-    kPlanes,      // two planes of int8 tiles of 64 inputs
-    kGroups,      // int8 tiles of 32 inputs, with a scale for each group
-    kWideGroups,  // the same in int16
+    kTiles,        // bfloat16 or float32
+    kPlanes,       // two planes of int8 tiles of 64 inputs
+    kGroups,       // int8 tiles of 32 inputs, with a scale for each group
+    kWideGroups,   // the same in int16
+    kGroupTiles,   // int8 tiles for matrix units, with a scale for each group
+    kGroupPlanes,  // the same in two planes
   };
 
-  static Layout choose_layout(const Kernels& kernels, const Weight& weight) {
+  static Layout choose_layout(const Kernels& kernels, const Weight& weight, int64_t rows) {
+    if (has_groups(weight) && kernels.matrix_units && rows > kVectorRows)
+      return is_int4(weight) ? Layout::kGroupTiles : Layout::kGroupPlanes;
     if (has_groups(weight)) return is_int4(weight) ? Layout::kGroups : Layout::kWideGroups;
     if (!is_int8(weight)) return Layout::kTiles;
     return kernels.matrix_units ? Layout::kPlanes : Layout::kWideGroups;
   }
 
+  // The most inputs, up to 64, that divide a group.
+  static int64_t choose_integer_inputs(const Weight& weight) {
+    return has_groups(weight) ? std::gcd<int64_t, int64_t>(weight.group_size, 64) : 64;
+  }
+
+  // A plane of integers in groups of a row of tiles.
+  int64_t plane_bytes() const { return num_tiles() * kTileRows * kTileInputs; }
+
   // Integers of a row of tiles.
   int64_t integer_tiles_bytes() const {
     if (layout_ == Layout::kPlanes) return 2 * num_steps_ * kTileBytes;
+    if (layout_ == Layout::kGroupPlanes) return 2 * plane_bytes();
     return num_tiles() * kTileRows * kTileInputs * integer_bytes();
   }
   int64_t integer_bytes() const { return layout_ == Layout::kWideGroups ? 2 : 1; }
@@ -162,8 +204,9 @@ class Activations {
   Layout layout_;
   DType dtype_;
   int64_t rows_, num_steps_, inputs_of_step_, tile_bytes_;
-  int64_t group_steps_;   // steps of a group of activations
-  const int32_t* order_;  // of the inputs in groups; null: as they are
+  int64_t group_steps_;     // steps of a group of activations
+  const int32_t* order_;    // of the inputs in groups; null: as they are
+  int64_t integer_inputs_;  // of a row of a tile for matrix units
   char* tiles_;
   char* integers_ = nullptr;
   PlanesRow* planes_ = nullptr;

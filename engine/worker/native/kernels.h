@@ -23,28 +23,32 @@ struct GroupRow {
 struct Groups {
   int64_t num_inputs;    // of a row of tiles
   int64_t size;          // inputs of a group; the last group may have fewer
-  bool wide;             // to 15 bits in int16, in the order that weights of 8 bits need; else to int8
+  bool wide;             // to 15 bits, for weights of 8 bits; else to int8
   const int32_t* order;  // [num_inputs]: input i of the groups is the row's input order[i]; null: i
+  int64_t tile_inputs;   // of the tiles of int8 for matrix units; 0: tiles of 32 inputs, those of 15 bits in int16
+  int64_t low_offset;    // in tiles for matrix units: from 8 bits of a value of 15 to the lower 7, in bytes
 };
 
 constexpr int64_t kGroupSteps = kMostGroupInputs / 64;  // steps of int8 weights that multiply a group of activations
 
-// A product of up to 16 rows with one panel; up to 32 rows with matrix units and bfloat16.
+// A product of up to 16 rows with one panel; up to 32 rows with matrix units and one plane of activations.
 struct Block {
   const char* tiles;         // activations: the first 16 rows, or the high plane
   const char* second_tiles;  // the next 16 rows, or the low plane; null: none
-  const char* panel;         // weights of the block's steps, or float32 [inputs][32] from `unpack`
+  const char* panel;         // weights of the block's steps, or what `unpack` made of them
   bool unpacked;
   bool adds;  // whether to add to the existing sums
   int64_t num_steps;
   int64_t rows;
   int64_t first_row;
-  int64_t index;            // index of the panel
-  const char* ahead;        // what to prefetch meanwhile
-  int64_t lines_ahead;      // cache lines to prefetch in each step
-  bool ahead_to_l2;         // matrix units: to prefetch to the L2 cache only
-  const PlanesRow* planes;  // rows of the block, if the tiles are int8 planes; else null
-  const GroupRow* groups;   // [groups][16] rows of the block, if the tiles are integers in groups; else null
+  int64_t index;                  // index of the panel
+  const char* ahead;              // what to prefetch meanwhile
+  int64_t lines_ahead;            // cache lines to prefetch in each step
+  bool ahead_to_l2;               // matrix units: to prefetch to the L2 cache only
+  const PlanesRow* planes;        // rows of the block, if the tiles are int8 planes; else null
+  const GroupRow* groups;         // [groups][16] rows of the block, if the tiles are integers in groups; else null
+  const GroupRow* second_groups;  // of the second tiles; null: they are a plane, or none
+  int64_t tile_inputs;            // inputs of a row of a tile of integers for matrix units
   int64_t first_step;
   int64_t low_offset;  // with planes: offset from a high sum to its low sum, in elements
   float* sums;         // [2 row tiles][2 column tiles][16][16]; int32 with planes
@@ -110,11 +114,13 @@ struct Kernels {
   PlanesRow (*split_row)(const void* tile_row, int64_t num_steps, int8_t* high, int8_t* low);
   // Quantizes one row of tiles, each group by itself. A tile has 16 rows of 32 inputs; `groups` has 16 rows.
   void (*quantize_row)(const void* tile_row, const Groups& groups, void* values, GroupRow* rows);
-  // Configures tile registers for tiles of `tile_rows` rows; `end` releases them. Null: nothing to configure.
-  void (*begin)(int64_t tile_rows);
+  // Configures tile registers for activations of `tile_rows` rows of `row_bytes` bytes; `end` releases them. Null:
+  // nothing to configure.
+  void (*begin)(int64_t tile_rows, int64_t row_bytes);
   void (*end)();
-  // Widens steps of a bfloat16 panel to float32, [inputs][32]. Null: `multiply` never needs it.
-  void (*unpack)(const char* panel, int64_t num_steps, float* unpacked);
+  // Without matrix units, widens lines of a bfloat16 panel to float32, [inputs][32]; with them, lines of an int4 panel
+  // to lines of four int8 inputs.
+  void (*unpack)(const char* panel, int64_t num_lines, void* unpacked);
   void (*multiply)(const Block& block, const Weight& weight);
   // Multiplies a block and finishes others meanwhile, because matrix units leave the vector units idle. Null: no
   // such units.

@@ -44,11 +44,12 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
-void begin(int64_t tile_rows) {
+void begin(int64_t tile_rows, int64_t row_bytes) {
   TileConfig config;
   for (int tile = 0; tile < 8; ++tile) {
-    config.row_bytes[tile] = 64;
-    config.rows[tile] = tile < 6 ? tile_rows : 16;
+    const bool is_input = tile == 4 || tile == 5;
+    config.row_bytes[tile] = is_input ? row_bytes : 64;
+    config.rows[tile] = tile < 6 ? tile_rows : row_bytes / 4;
   }
   __asm__ volatile("" : : "r"(&config) : "memory");  // GCC's intrinsic does not declare that it reads all of it
   _tile_loadconfig(&config);
@@ -110,9 +111,90 @@ void multiply_kind(const Block& block, bool int8, Finishing* finishing) {
                 : multiply_tiles<false, false, kFinish>(block, finishing);
 }
 
-// The vector units scale the sums of groups.
+// Adds 128 · high + low, or sums of one plane, of a group to the rows of a row tile and both column tiles.
+template <bool kPlanes>
+void add_sums(const Block& block, const GroupNumbers& numbers, int64_t feature, const int32_t* group_sums,
+              const GroupRow* groups, int64_t rows, bool adds, float* sums) {
+  for (int tile = 0; tile < 2; ++tile, feature += 16, group_sums += 256, sums += 256) {
+    const f32v scales = numbers.scales(feature), minima = numbers.minima(feature);
+    for (int64_t row = 0; row < rows; ++row) {
+      i32v whole = load<i32v>(group_sums + row * 16);
+      if (kPlanes) whole = (whole << 7) + load<i32v>(group_sums + row * 16 + 512);
+      store(sums + row * 16,
+            add_group(adds ? load<f32v>(sums + row * 16) : f32v{}, whole, scales, minima, groups[row]));
+    }
+  }
+}
+
+// Multiplies activations in groups by weights of 8 bits, which int4 weights have been unpacked to. The vector units
+// scale a group's sums while the matrix units multiply the next group; both as multiply_int4.h and multiply_int8.h do,
+// so that results are bit-identical to theirs.
+template <bool kPlanes, bool kSecond>
+void multiply_group_tiles(const Block& block, const Weight& weight) {
+  const GroupNumbers numbers(weight);
+  const int64_t feature = (block.index * num_steps(weight) + block.first_step) * kPanelWidth;
+  const int64_t row_bytes = block.tile_inputs, tiles = weight.group_size / row_bytes;
+  const int64_t first_rows = block.rows < kTileRows ? block.rows : kTileRows;
+  const char* weights = block.panel;
+  const char* ahead = block.ahead;
+  int64_t place = 0;
+  alignas(64) int32_t sums[2][1024];
+  const auto add = [&](int64_t step) {
+    const int32_t* group_sums = sums[step % 2];
+    const bool adds = block.adds || step > 0;
+    const int64_t first = feature + step * kPanelWidth;
+    add_sums<kPlanes>(block, numbers, first, group_sums, block.groups + step * kTileRows, first_rows, adds, block.sums);
+    if (kSecond && !kPlanes)
+      add_sums<false>(block, numbers, first, group_sums + 512, block.second_groups + step * kTileRows,
+                      block.rows - kTileRows, adds, block.sums + 512);
+  };
+  for (int64_t step = 0; step < block.num_steps; ++step) {
+    for (int64_t i = 0; i < block.lines_ahead; ++i) prefetch_to_l2(ahead + i * 64);
+    ahead += block.lines_ahead * 64;
+    _tile_zero(0);
+    _tile_zero(1);
+    if (kSecond) _tile_zero(2);
+    if (kSecond) _tile_zero(3);
+    for (int64_t tile = 0; tile < tiles; ++tile, place += kTileRows * row_bytes, weights += kPanelWidth * row_bytes) {
+      _tile_loadd(4, block.tiles + place, row_bytes);
+      _tile_loadd(6, weights, kLineBytes);
+      _tile_dpbsud(0, 4, 6);
+      _tile_loadd(7, weights + 64, kLineBytes);
+      _tile_dpbsud(1, 4, 7);
+      if (kSecond) {
+        _tile_loadd(5, block.second_tiles + place, row_bytes);
+        _tile_dpbsud(2, 5, 6);
+        _tile_dpbsud(3, 5, 7);
+      }
+    }
+    if (step > 0) add(step - 1);
+    _tile_stored(0, sums[step % 2], 64);
+    _tile_stored(1, sums[step % 2] + 256, 64);
+    if (kSecond) _tile_stored(2, sums[step % 2] + 512, 64);
+    if (kSecond) _tile_stored(3, sums[step % 2] + 768, 64);
+  }
+  add(block.num_steps - 1);
+}
+
+// Unpacks blocks of 4 lines, each with input 4 · i + j of a feature in a low nibble and input 16 + 4 · i + j in a high
+// one, to 8 lines.
+void unpack_nibbles(const char* panel, int64_t num_lines, void* memory) {
+  const i32v nibbles = splat(0x0f0f0f0f);
+  char* unpacked = static_cast<char*>(memory);
+  for (int64_t block = 0; block < num_lines; block += kBlockLines, unpacked += 2 * kBlockLines * kLineBytes)
+    for (int64_t line = 0; line < kBlockLines; ++line)
+      for (int half = 0; half < 2; ++half) {
+        const i32v both = load<i32v>(panel + (block + line) * kLineBytes + half * 64);
+        store(unpacked + line * kLineBytes + half * 64, both & nibbles);
+        store(unpacked + (kBlockLines + line) * kLineBytes + half * 64, (both >> 4) & nibbles);
+      }
+}
+
 void multiply_in_groups(const Block& block, const Weight& weight) {
-  if (is_int4(weight)) multiply_int4(block, weight);
+  if (block.tile_inputs && !is_int4(weight)) multiply_group_tiles<true, true>(block, weight);
+  else if (block.tile_inputs && block.second_tiles) multiply_group_tiles<false, true>(block, weight);
+  else if (block.tile_inputs) multiply_group_tiles<false, false>(block, weight);
+  else if (is_int4(weight)) multiply_int4(block, weight);
   else multiply_int8<true>(block, weight);
 }
 
@@ -132,9 +214,25 @@ void multiply_and_finish(const Block& block, const Weight& weight, Finishing& fi
 }  // namespace
 
 extern const Kernels kAmxKernels{
-    true,          2,       16,      0,        lay_out_row<bf16>,   nullptr,    split_row,  quantize_row,
-    begin,         end,     nullptr, multiply, multiply_and_finish, finish_all, kBlockRows, adapt<bf16>,
-    combine<bf16>, nullptr, nullptr,
+    true,
+    2,
+    16,
+    0,
+    lay_out_row<bf16>,
+    nullptr,
+    split_row,
+    quantize_row,
+    begin,
+    end,
+    unpack_nibbles,
+    multiply,
+    multiply_and_finish,
+    finish_all,
+    kBlockRows,
+    adapt<bf16>,
+    combine<bf16>,
+    nullptr,
+    nullptr,
 };
 
 }  // namespace glimpse

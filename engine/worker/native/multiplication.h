@@ -35,7 +35,7 @@ constexpr int64_t kFinishingPace = 2;         // rows that are finished in each 
 constexpr int64_t kCachedBytes = 16 << 10;    // bytes of a panel that stay in the L1 cache
 constexpr int64_t kGroupedPanels = 8;         // panels whose sums are computed together if the inputs must be divided
 constexpr int64_t kGroupedFloatPanels = 4;    // the same without matrix units: their processors have less cache
-constexpr int64_t kUnpackedBytes = 16 << 10;  // bytes of float32 weights that stay in the L1 cache
+constexpr int64_t kUnpackedBytes = 16 << 10;  // bytes of unpacked weights that stay in the L1 cache
 
 // Blocks of many rows begin with a group of activations.
 static_assert(kCachedBytes / kStepBytes % kGroupSteps == 0);
@@ -46,16 +46,15 @@ class Multiplication {
   // `sums` and `unpacked` are this thread's.
   Multiplication(const Kernels& kernels, const Activations& x, const Weight& weight, const Output& output, Buffer& sums,
                  Buffer& unpacked)
-      : kernels_(kernels), x_(x), weight_(weight), panels_(share(num_panels(weight))),
-        unpacks_(kernels.unpack && !x.has_integers() && !is_float32(weight) && x.rows() > kernels.direct_rows),
+      : kernels_(kernels), x_(x), weight_(weight), panels_(share(num_panels(weight))), unpacks_(choose_unpacking()),
         blocking_(choose_blocking(panels_.end - panels_.begin)), num_blocks_(blocking_.rows / x.block_rows()),
         whole_(blocking_.steps >= x.num_steps()),
         sums_(reinterpret_cast<float*>(sums.reserve(num_sums() * kSumsBytes))),
-        unpacked_(unpacks_ ? reinterpret_cast<float*>(unpacked.reserve(kUnpackedBytes)) : nullptr),
+        unpacked_(unpacks_ ? unpacked.reserve(blocking_.steps * unpacked_step_bytes()) : nullptr),
         finishing_{weight, output, nullptr, nullptr, 0, kFinishingPace} {}
 
   void run() {
-    if (kernels_.begin) kernels_.begin(x_.tile_rows());
+    if (kernels_.begin) kernels_.begin(x_.tile_rows(), x_.tile_row_bytes());
     for (int64_t row = 0; row < x_.rows(); row += blocking_.rows) {
       Range rows{row, std::min(row + blocking_.rows, x_.rows())};
       for (int64_t panel = panels_.begin; panel < panels_.end; panel += blocking_.panels) {
@@ -70,10 +69,23 @@ class Multiplication {
   }
 
  private:
+  bool choose_unpacking() const {
+    if (kernels_.matrix_units) return x_.has_group_tiles() && is_int4(weight_);
+    return kernels_.unpack && !x_.has_integers() && !is_float32(weight_) && x_.rows() > kernels_.direct_rows;
+  }
+
+  int64_t unpacked_step_bytes() const {
+    return inputs_of_step(weight_) * kPanelWidth * (kernels_.matrix_units ? 1 : sizeof(float));
+  }
+
   Blocking choose_blocking(int64_t num_panels) const {
     const int64_t block_rows = x_.block_rows();
     const int64_t rows = std::min(ceil_div(x_.rows(), block_rows) * block_rows, kCachedRows);
     const bool fits = rows * x_.num_steps() * x_.step_bytes() <= kCacheBytes;
+    if (x_.has_group_tiles()) {
+      const int64_t bytes = unpacks_ ? unpacked_step_bytes() : step_bytes(weight_);
+      return {rows, fits ? 1 : std::min(kGroupedPanels, num_panels), std::max<int64_t>(1, kUnpackedBytes / bytes)};
+    }
     if (x_.uses_matrix_units()) {
       if (has_few_blocks()) return {rows, 1, kCachedBytes / kStepBytes};
       if (fits) return {rows, num_panels, x_.num_steps()};
@@ -83,15 +95,15 @@ class Multiplication {
     if (!unpacks_) return {rows, 1, std::max<int64_t>(1, kCachedBytes / step_bytes(weight_))};
     // Each group of panels reads all activations, from beyond the L2 cache if they do not fit.
     const int64_t panels = fits ? 1 : std::min(kGroupedFloatPanels, num_panels);
-    return {rows, panels, kUnpackedBytes / static_cast<int64_t>(sizeof(float)) / kPanelWidth / inputs_of_step(weight_)};
+    return {rows, panels, kUnpackedBytes / unpacked_step_bytes()};
   }
 
   bool has_one_block() const { return x_.rows() <= x_.block_rows() && whole_ && !unpacks_; }
 
   // Whether matrix units multiply two to four blocks, which takes about as long as reading the weights from memory.
   bool has_few_blocks() const {
-    return x_.uses_matrix_units() && x_.rows() > x_.block_rows() && x_.rows() <= kFewBlocks * x_.block_rows() &&
-           x_.rows() * x_.num_steps() * x_.step_bytes() <= kFewBlocksBytes;
+    return x_.uses_matrix_units() && !x_.has_group_tiles() && x_.rows() > x_.block_rows() &&
+           x_.rows() <= kFewBlocks * x_.block_rows() && x_.rows() * x_.num_steps() * x_.step_bytes() <= kFewBlocksBytes;
   }
 
   int64_t num_sums() const {
@@ -149,13 +161,16 @@ class Multiplication {
     const char* weights = packed(panel, steps.begin);
     const bool ends = whole_ || blocking_.panels > 1;  // the next panel comes before the next steps
     const char* next = weights + (ends ? panel_bytes(weight_) : (steps.end - steps.begin) * step_bytes(weight_));
-    if (unpacks_) kernels_.unpack(weights, steps.end - steps.begin, unpacked_);
+    if (unpacks_) kernels_.unpack(weights, (steps.end - steps.begin) * step_bytes(weight_) / kLineBytes, unpacked_);
     for (int64_t index = 0; index < num_blocks; ++index) {
       Block& block = blocks_[turn_ ^= 1];
       block = x_.block(rows.begin + index * x_.block_rows(), rows.end, steps.begin, steps.end);
       block.index = panel;
       block.panel = weights;
-      if (unpacks_) unpack(block);
+      if (unpacks_) {
+        block.unpacked = true;
+        block.panel = unpacked_;
+      }
       int64_t slot = whole_ ? turn_ : (panel - panels_.begin) % blocking_.panels * num_blocks_ + index;
       block.sums = sums_of(slot);
       prefetch(block, next, index, num_blocks);
@@ -168,12 +183,6 @@ class Multiplication {
   void prefetch(Block& block, const char* next, int64_t index, int64_t num_blocks) const {
     block.lines_ahead = ceil_div(step_bytes(weight_) / 64, num_blocks);
     block.ahead = next + index * block.num_steps * block.lines_ahead * 64;
-  }
-
-  void unpack(Block& block) const {
-    block.unpacked = true;
-    block.panel = reinterpret_cast<const char*>(unpacked_);
-    block.num_steps *= x_.tiles_of_step();
   }
 
   // The block before it is finished meanwhile, or before it.
@@ -199,12 +208,12 @@ class Multiplication {
   const Activations& x_;
   const Weight& weight_;
   Range panels_;
-  bool unpacks_;  // weights are widened to float32 before they are multiplied with all rows
+  bool unpacks_;  // parts of panels are unpacked before they are multiplied with all rows
   Blocking blocking_;
   int64_t num_blocks_;  // blocks in blocking_.rows rows
   bool whole_;          // all steps are computed at once
   float* sums_;
-  float* unpacked_;
+  char* unpacked_;
   Finishing finishing_;
   Block blocks_[2 * kFewBlocks];  // those being finished and those being multiplied, alternating
   int turn_ = 0;

@@ -115,8 +115,9 @@ static void multiply_all(const Block& block) {
   }
 }
 
-static void unpack_panel(const char* panel, int64_t num_steps, float* unpacked) {
-  for (int64_t line = 0; line < num_steps * 16; ++line, unpacked += kLineInputs * kPanelWidth) {
+static void unpack_panel(const char* panel, int64_t num_lines, void* memory) {
+  float* unpacked = static_cast<float*>(memory);
+  for (int64_t line = 0; line < num_lines; ++line, unpacked += kLineInputs * kPanelWidth) {
 #pragma GCC unroll 16
     for (int v = 0; v < 2 * kTileVectors; ++v) {
       i32v weights = load<i32v>(panel + line * kLineBytes + v * (4 * kLanes));

@@ -4,7 +4,8 @@
 // rows are consecutive. For int8 weights, a value is an integer of 15 bits, where bfloat16 has 8, times the scale of
 // its row and group of inputs; for matrix units, (128 · high + low) times the scale of its row, in two planes of int8
 // tiles of 64 inputs. For int4 weights, it is int8 times a scale for each row and group of inputs, in tiles of 32
-// inputs.
+// inputs. For matrix units and weights in groups, tiles of int8 have as many inputs as a group, at most 64; values of
+// 15 bits are in two planes.
 #pragma once
 
 #if GLIMPSE_BF16
@@ -90,6 +91,15 @@ static inline i32v round_to_integers(f32v value, float factor) {
          reinterpret_cast<i32v>(splat(kRound));
 }
 
+// Stores 16 integers of 8 bits, or of 15, in tiles for matrix units.
+template <bool kWide>
+static inline void store_in_tiles(const Groups& groups, int64_t input, i32v whole, void* values) {
+  int8_t* place = static_cast<int8_t*>(values) + input / groups.tile_inputs * (kTileRows * groups.tile_inputs) +
+                  input % groups.tile_inputs;
+  store(place, __builtin_convertvector(kWide ? whole >> 7 : whole, i8v));
+  if (kWide) store(place + groups.low_offset, __builtin_convertvector(whole & 127, i8v));
+}
+
 template <bool kWide>
 static void quantize_groups(const Element* row, const Groups& groups, void* values, GroupRow* rows) {
   constexpr float kMost = kWide ? 16383 : 127;
@@ -99,8 +109,10 @@ static void quantize_groups(const Element* row, const Groups& groups, void* valu
     i32v total{};
     for (int64_t i = first; i < end; i += kLanes) {
       const i32v whole = round_to_integers(load_inputs(row, i, groups.order), kMost / limit);
+      if (groups.tile_inputs) store_in_tiles<kWide>(groups, i, whole, values);
       // Inputs 0, 2, 1, 3 of each four, as weights of 8 bits are widened.
-      if (kWide) store(static_cast<int16_t*>(values) + place_of(i), __builtin_convertvector(swap_middle(whole), i16v));
+      else if (kWide)
+        store(static_cast<int16_t*>(values) + place_of(i), __builtin_convertvector(swap_middle(whole), i16v));
       else store(static_cast<int8_t*>(values) + place_of(i), __builtin_convertvector(whole, i8v));
       total += whole;
     }
