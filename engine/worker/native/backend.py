@@ -9,6 +9,7 @@ from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.native.library import Level, NativeError, choose_level, load_library, machine_levels
 from glimpse.engine.worker.native.linear import pack
 from glimpse.engine.worker.native.native_ops import NativeOps
+from glimpse.engine.worker.native.prefetching import set_prefetching
 
 
 def why_not_native(device: torch.device, on_progress: Callable[[str], None] = lambda _stage: None) -> str | None:
@@ -33,9 +34,10 @@ def use_native(model: nn.Module, level: Level | None = None, dtype: torch.dtype 
         dtype: of activations and of weights that are not quantized, bfloat16 or float32.
 
     Raises:
-        NativeError: the backend is unavailable; see `why_not_native`.
+        NativeError: the backend is unavailable; see `why_not_native`; or as for `set_prefetching`.
     """
     library, level = load_library(), level or choose_level()
     library.glimpse_set_num_threads(torch.get_num_threads())
     pack(model, library, level, dtype)
+    set_prefetching(model, library)
     return NativeOps(library, level)

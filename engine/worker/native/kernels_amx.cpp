@@ -217,7 +217,7 @@ extern const Kernels kAmxKernels{
     true,
     2,
     16,
-    0,
+    2 * kTileRows,
     lay_out_row<bf16>,
     nullptr,
     split_row,

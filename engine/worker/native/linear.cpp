@@ -7,6 +7,8 @@
 
 namespace glimpse {
 
+int64_t streamed_ahead_bytes = 0;
+
 namespace {
 
 // Up to this number of rows, each thread lays out all of them for itself, which saves a barrier.
@@ -90,6 +92,8 @@ void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers) {
 }  // namespace glimpse
 
 using namespace glimpse;
+
+extern "C" void glimpse_set_prefetch(int64_t ahead_bytes) { streamed_ahead_bytes = ahead_bytes; }
 
 // y = activation(norm(x) Wᵀ + b) + residual for x [rows, in_features]; y is float32 in `wide` or bfloat16 in `narrow`.
 // x and the residual have the weight's type of activations. A gated weight's y has all gates of a row first.

@@ -73,7 +73,7 @@ class PackedLinear(nn.Module):
             dtype: of activations, bfloat16 or float32.
         """
         super().__init__()
-        self._library, self._level, self._memory, self._dtype = library, level, memory, dtype
+        self._library, self._level, self._memory, self.dtype = library, level, memory, dtype
         rows, columns = len(linear.weight), linear.in_features
         self.in_features, self.sizes = linear.in_features, linear.sizes
         self._tensors: list[Tensor] = []  # tensors that `packed` points to
@@ -87,7 +87,8 @@ class PackedLinear(nn.Module):
                 assert linear.weight.dtype is dtype
         if linear.bias is not None:
             self.packed.bias = self._pack_columns(linear.bias.float())
-        self.packed.panels = self._allocate(library.glimpse_packed_bytes(byref(self.packed)))
+        self.num_bytes = library.glimpse_packed_bytes(byref(self.packed))
+        self.packed.panels = self._allocate(self.num_bytes)
         library.glimpse_pack(byref(self.packed), linear.weight.contiguous().data_ptr())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -101,8 +102,8 @@ class PackedLinear(nn.Module):
 
         The result is in the type of activations, or in `dtype`: float32.
         """
-        assert x.dtype is self._dtype
-        x, dtype = x.contiguous(), dtype or self._dtype
+        assert x.dtype is self.dtype
+        x, dtype = x.contiguous(), dtype or self.dtype
         residual = None if residual is None else residual.contiguous()
         output = torch.empty(x.shape[0], self.packed.out_features, dtype=dtype)
         wide = dtype is torch.float32
@@ -122,7 +123,7 @@ class PackedLinear(nn.Module):
     def rows(self, indices: Tensor) -> Tensor:
         """Returns rows of W, [indices, in]. W must not be int8 with a scale for each output feature."""
         indices = indices.contiguous()
-        output = torch.empty(len(indices), self.packed.in_features, dtype=self._dtype)
+        output = torch.empty(len(indices), self.packed.in_features, dtype=self.dtype)
         self._library.glimpse_unpack_rows(byref(self.packed), indices.data_ptr(), len(indices), output.data_ptr())
         return output
 

@@ -28,7 +28,7 @@ struct Blocking {
 
 constexpr int64_t kCacheBytes = 1 << 20;      // bytes of activations, or of sums, that stay in the L2 cache
 constexpr int64_t kCachedRows = 512;          // up to this number of rows, weights are read once
-constexpr int64_t kAheadBytes = 4 << 10;      // prefetch distance of weights
+constexpr int64_t kAheadBytes = 4 << 10;      // prefetch distance of weights that are not read in order
 constexpr int64_t kFewBlocks = 4;             // blocks of matrix units whose sums stay in the L1 cache
 constexpr int64_t kFewBlocksBytes = 5 << 18;  // bytes of their activations that stay in the L2 cache
 constexpr int64_t kFinishingPace = 2;         // rows that are finished in each step of another block
@@ -36,6 +36,10 @@ constexpr int64_t kCachedBytes = 16 << 10;    // bytes of a panel that stay in t
 constexpr int64_t kGroupedPanels = 8;         // panels whose sums are computed together if the inputs must be divided
 constexpr int64_t kGroupedFloatPanels = 4;    // the same without matrix units: their processors have less cache
 constexpr int64_t kUnpackedBytes = 16 << 10;  // bytes of unpacked weights that stay in the L1 cache
+
+// Prefetch distance of weights that are read in order; 0: none. It is a processor's own: prefetches keep some from
+// following a panel by themselves, and others do not follow it from page to page. tuning.py measures it.
+extern int64_t streamed_ahead_bytes;
 
 // Blocks of many rows begin with a group of activations.
 static_assert(kCachedBytes / kStepBytes % kGroupSteps == 0);
@@ -117,9 +121,9 @@ class Multiplication {
       block.index = panel;
       block.panel = packed(panel, 0);
       block.sums = sums_;
-      // Processors' own prefetchers follow a panel that is read in order, and prefetches would keep them from it.
-      block.lines_ahead = x_.rows() <= kernels_.streamed_rows ? 0 : step_bytes(weight_) / 64;
-      block.ahead = block.panel + kAheadBytes;
+      const int64_t ahead_bytes = x_.rows() <= kernels_.streamed_rows ? streamed_ahead_bytes : kAheadBytes;
+      block.lines_ahead = ahead_bytes ? step_bytes(weight_) / 64 : 0;
+      block.ahead = block.panel + ahead_bytes;
       kernels_.multiply(block, weight_);
       begin_finishing(&block, 1);
       kernels_.finish(finishing_);

@@ -1,0 +1,75 @@
+"""Finds how far ahead the kernels prefetch weights, by computing with a model's own.
+
+A processor that follows weights by itself is slowed by prefetches; one that stops at the end of each page of memory
+needs them (bench/results/engine.md has both).
+"""
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from ctypes import CDLL
+from itertools import accumulate, takewhile
+
+import torch
+from torch import nn
+
+from glimpse.engine.worker.native.library import NativeError
+from glimpse.engine.worker.native.linear import PackedLinear
+
+_log = logging.getLogger(__name__)
+
+VARIABLE = "GLIMPSE_PREFETCH_BYTES"
+"""Environment variable with the distance to use; 0 for no prefetches. Without, it is measured."""
+DISTANCES = (0, 4096, 8192)
+_MEASURED_BYTES = 256 << 20
+"""Weights that are read in each round: more than caches hold."""
+_LEAST_BYTES = 64 << 20
+"""Fewer weights stay in caches, where no distance matters."""
+_ROUNDS = 5
+_WORTHWHILE = 0.97
+"""A distance is preferred to shorter ones if the time is at most this share of theirs."""
+
+
+def set_prefetching(model: nn.Module, library: CDLL) -> int:
+    """Sets the distance for this process, and returns it in bytes. Measuring takes up to half a second.
+
+    Raises:
+        NativeError: the environment variable has no number of bytes.
+    """
+    if forced := os.environ.get(VARIABLE):
+        if not forced.isdecimal():
+            raise NativeError(f"{VARIABLE}: expected a number of bytes, such as 4096, or 0, got {forced}")
+        distance = int(forced)
+    else:
+        distance = _fastest(measured_linears(model), library)
+    library.glimpse_set_prefetch(distance)
+    _log.info("weights are prefetched %d bytes ahead", distance)
+    return distance
+
+
+def measured_linears(model: nn.Module) -> Sequence[PackedLinear]:
+    """Returns the first linears whose weights are together more than caches hold; none if all are less."""
+    linears = [module for module in model.modules() if isinstance(module, PackedLinear)]
+    totals = list(accumulate(each.num_bytes for each in linears))
+    if not totals or totals[-1] < _LEAST_BYTES:
+        return []
+    count = sum(1 for _ in takewhile(lambda total: total < _MEASURED_BYTES, totals)) + 1
+    return linears[:count]
+
+
+def _fastest(linears: Sequence[PackedLinear], library: CDLL) -> int:
+    inputs = [torch.ones(1, each.in_features, dtype=each.dtype) for each in linears]
+    shortest = dict.fromkeys(DISTANCES, float("inf"))
+    for _ in range(_ROUNDS if linears else 0):
+        for distance in DISTANCES:
+            library.glimpse_set_prefetch(distance)
+            begin = time.perf_counter()
+            for linear, x in zip(linears, inputs, strict=True):
+                linear(x)
+            shortest[distance] = min(shortest[distance], time.perf_counter() - begin)
+    best = DISTANCES[0]
+    for distance in DISTANCES[1:]:
+        if shortest[distance] < _WORTHWHILE * shortest[best]:
+            best = distance
+    return best

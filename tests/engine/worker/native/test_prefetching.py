@@ -1,0 +1,58 @@
+"""The distance at which weights are prefetched: forced, measured, and without effect on products."""
+
+import pytest
+import torch
+from torch import nn
+
+from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.native import prefetching
+from glimpse.engine.worker.native.library import Level, NativeError, choose_level, load_library
+from glimpse.engine.worker.native.linear import PackedLinear, WeightMemory
+from glimpse.engine.worker.native.prefetching import DISTANCES, VARIABLE, measured_linears, set_prefetching
+from tests.engine.levels import at_each_level, needs_kernels
+
+pytestmark = needs_kernels
+
+
+def packed(count: int = 1, level: Level | None = None) -> nn.Sequential:
+    """Returns linears of 64 inputs and 96 outputs, so of 12 KiB."""
+    library, generator = load_library(), torch.Generator().manual_seed(0)
+    model, memory = nn.Sequential(), WeightMemory(library)
+    for _ in range(count):
+        linear = Linear(64, 96, bias=False)
+        linear.weight.data = torch.randn(96, 64, generator=generator).to(torch.bfloat16)
+        model.append(PackedLinear(linear, gated=False, library=library, level=level or choose_level(), memory=memory))
+    return model
+
+
+@at_each_level
+def test_products_do_not_depend_on_the_distance(level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = packed(level=level), torch.randn(3, 64).to(torch.bfloat16)
+    products = []
+    for distance in (0, 64, 4096):
+        monkeypatch.setenv(VARIABLE, str(distance))
+        assert set_prefetching(model, load_library()) == distance
+        products.append(model(x))
+    assert torch.equal(products[0], products[1])
+    assert torch.equal(products[0], products[2])
+
+
+def test_a_distance_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "4K")
+    with pytest.raises(NativeError, match=rf"^{VARIABLE}: expected a number of bytes, such as 4096, or 0, got 4K$"):
+        set_prefetching(packed(), load_library())
+
+
+def test_a_model_that_caches_hold_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert measured_linears(packed(3)) == []
+    assert set_prefetching(packed(3), load_library()) == 0
+
+
+def test_no_more_weights_are_measured_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(prefetching, "_LEAST_BYTES", 20_000)
+    monkeypatch.setattr(prefetching, "_MEASURED_BYTES", 30_000)
+    model = packed(5)
+    assert measured_linears(model) == list(model)[:3]
+    assert set_prefetching(model, load_library()) in DISTANCES
