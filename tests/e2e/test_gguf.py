@@ -10,7 +10,8 @@ from tests.checkpoints.smollm2 import SMOLLM2, needs_smollm2
 from tests.e2e.stack import Stack, start_stack
 
 pytestmark = needs_smollm2
-QUESTION = "What is the capital of France?"
+QUESTION = "Complete the sentence: The capital of France is"
+"""Asked for the capital alone, the model's first token is a tie in bfloat16, which instruction sets round differently."""
 
 
 @pytest.fixture(scope="module")
