@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
-from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5ForCausalLM
+from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
 
 from bench.serving.words import invented_texts
 from models.make_random import TEXT, VISION, Shape, readable_ids, train_tokenizer, weights, write_metadata

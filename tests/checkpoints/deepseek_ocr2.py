@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.models.deepseek_ocr2.configuration_deepseek_ocr2 import DeepseekOcr2Config
-from transformers.models.deepseek_ocr2.modeling_deepseek_ocr2 import DeepseekOcr2ForConditionalGeneration
+from transformers import DeepseekOcr2Config, DeepseekOcr2ForConditionalGeneration
 
 from tests.checkpoints.llava import draw_weights
 from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, make_tokenizer, write_json

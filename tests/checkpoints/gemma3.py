@@ -8,9 +8,7 @@ from typing import Any
 import tokenizers
 import torch
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
-from transformers import SiglipVisionConfig
-from transformers.models.gemma3.configuration_gemma3 import Gemma3Config, Gemma3TextConfig
-from transformers.models.gemma3.modeling_gemma3 import Gemma3ForConditionalGeneration
+from transformers import Gemma3Config, Gemma3ForConditionalGeneration, Gemma3TextConfig, SiglipVisionConfig
 
 from tests.checkpoints.llava import Names, draw_weights, save_model
 from tests.checkpoints.qwen2_vl import write_json

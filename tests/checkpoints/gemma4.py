@@ -8,21 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.models.gemma4.configuration_gemma4 import (
+from transformers import (
     Gemma4AudioConfig,
+    Gemma4AudioFeatureExtractor,
     Gemma4Config,
+    Gemma4ForConditionalGeneration,
     Gemma4TextConfig,
-    Gemma4VisionConfig,
-)
-from transformers.models.gemma4.feature_extraction_gemma4 import Gemma4AudioFeatureExtractor
-from transformers.models.gemma4.modeling_gemma4 import Gemma4ForConditionalGeneration
-from transformers.models.gemma4_unified.configuration_gemma4_unified import (
     Gemma4UnifiedAudioConfig,
     Gemma4UnifiedConfig,
+    Gemma4UnifiedForConditionalGeneration,
     Gemma4UnifiedTextConfig,
     Gemma4UnifiedVisionConfig,
+    Gemma4VisionConfig,
 )
-from transformers.models.gemma4_unified.modeling_gemma4_unified import Gemma4UnifiedForConditionalGeneration
 
 from tests.checkpoints.gemma3 import PLAIN, VOCAB_SIZE, save_tokenizer
 from tests.checkpoints.llava import draw_weights

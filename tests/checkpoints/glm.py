@@ -6,12 +6,14 @@ from typing import Any, Literal
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers.models.glm4v.configuration_glm4v import Glm4vConfig
-from transformers.models.glm4v.modeling_glm4v import Glm4vForConditionalGeneration
-from transformers.models.glm46v.configuration_glm46v import Glm46VConfig
-from transformers.models.glm46v.modeling_glm46v import Glm46VForConditionalGeneration
-from transformers.models.glm_ocr.configuration_glm_ocr import GlmOcrConfig
-from transformers.models.glm_ocr.modeling_glm_ocr import GlmOcrForConditionalGeneration
+from transformers import (
+    Glm4vConfig,
+    Glm4vForConditionalGeneration,
+    Glm46VConfig,
+    Glm46VForConditionalGeneration,
+    GlmOcrConfig,
+    GlmOcrForConditionalGeneration,
+)
 
 from tests.checkpoints.llava import draw_weights
 from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, make_tokenizer, write_json

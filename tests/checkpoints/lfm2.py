@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.models.lfm2_vl.configuration_lfm2_vl import Lfm2VlConfig
-from transformers.models.lfm2_vl.modeling_lfm2_vl import Lfm2VlForConditionalGeneration
+from transformers import Lfm2VlConfig, Lfm2VlForConditionalGeneration
 
 from tests.checkpoints.llava import draw_weights
 from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, make_tokenizer, write_json

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.models.minicpmv4_6.configuration_minicpmv4_6 import MiniCPMV4_6Config
-from transformers.models.minicpmv4_6.modeling_minicpmv4_6 import MiniCPMV4_6ForConditionalGeneration
+from transformers import MiniCPMV4_6Config, MiniCPMV4_6ForConditionalGeneration
 
 from tests.checkpoints import qwen3_5
 from tests.checkpoints.llava import draw_weights

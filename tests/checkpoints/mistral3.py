@@ -6,13 +6,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from transformers import LlavaConfig, LlavaForConditionalGeneration, MistralConfig, Qwen3Config
-from transformers.models.lighton_ocr.configuration_lighton_ocr import LightOnOcrConfig
-from transformers.models.lighton_ocr.modeling_lighton_ocr import LightOnOcrForConditionalGeneration
-from transformers.models.ministral3.configuration_ministral3 import Ministral3Config
-from transformers.models.mistral3.configuration_mistral3 import Mistral3Config
-from transformers.models.mistral3.modeling_mistral3 import Mistral3ForConditionalGeneration
-from transformers.models.pixtral.configuration_pixtral import PixtralVisionConfig
+from transformers import (
+    LightOnOcrConfig,
+    LightOnOcrForConditionalGeneration,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    Ministral3Config,
+    Mistral3Config,
+    Mistral3ForConditionalGeneration,
+    MistralConfig,
+    PixtralVisionConfig,
+    Qwen3Config,
+)
 
 from tests.checkpoints.llava import PREPROCESSOR_CONFIG as CLIP_PREPROCESSOR_CONFIG
 from tests.checkpoints.llava import Names, draw_weights, save_model

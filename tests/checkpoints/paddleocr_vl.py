@@ -5,8 +5,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers.models.paddleocr_vl.configuration_paddleocr_vl import PaddleOCRVLConfig
-from transformers.models.paddleocr_vl.modeling_paddleocr_vl import PaddleOCRVLForConditionalGeneration
+from transformers import PaddleOCRVLConfig, PaddleOCRVLForConditionalGeneration
 
 from tests.checkpoints.llava import draw_weights
 from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, make_tokenizer, write_json

@@ -6,12 +6,14 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers import SiglipVisionConfig
-from transformers.models.colpali.configuration_colpali import ColPaliConfig
-from transformers.models.colpali.modeling_colpali import ColPaliForRetrieval
-from transformers.models.gemma.configuration_gemma import GemmaConfig
-from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
-from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
+from transformers import (
+    ColPaliConfig,
+    ColPaliForRetrieval,
+    GemmaConfig,
+    PaliGemmaConfig,
+    PaliGemmaForConditionalGeneration,
+    SiglipVisionConfig,
+)
 
 from tests.checkpoints.colqwen2 import SIZE
 from tests.checkpoints.gemma3 import PLAIN, PREPROCESSOR_CONFIG, SIDE, VOCAB_SIZE, save_tokenizer

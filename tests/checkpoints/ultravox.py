@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import processors
-from transformers import LlamaConfig, LlamaForCausalLM
-from transformers.models.whisper.configuration_whisper import WhisperConfig
-from transformers.models.whisper.modeling_whisper import WhisperEncoder
+from transformers import LlamaConfig, LlamaForCausalLM, WhisperConfig, models
 
 from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, VOCAB_SIZE, Draw, make_tokenizer, readable_token_ids, write_json
 from tests.checkpoints.text import LLAMA3_ROPE
+
+WhisperEncoder = models.whisper.modeling_whisper.WhisperEncoder
 
 SPECIAL_TOKENS = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
 TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}

@@ -4,10 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from transformers.utils.chat_template_utils import render_jinja_template
+from transformers import utils
 
 from glimpse.engine.checkpoint.text.template import ChatTemplate
 from models.training.mix import CHAT_TEMPLATE
+
+render_jinja_template = utils.chat_template_utils.render_jinja_template
 
 SOURCE = CHAT_TEMPLATE.read_text(encoding="utf-8")
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"

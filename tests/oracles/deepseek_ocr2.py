@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
-from transformers import TokenizersBackend
-from transformers.models.deepseek_ocr2.configuration_deepseek_ocr2 import DeepseekOcr2Config
-from transformers.models.deepseek_ocr2.image_processing_pil_deepseek_ocr2 import DeepseekOcr2ImageProcessorPil
-from transformers.models.deepseek_ocr2.modeling_deepseek_ocr2 import DeepseekOcr2ForConditionalGeneration
-from transformers.models.deepseek_ocr2.processing_deepseek_ocr2 import DeepseekOcr2Processor
+from transformers import (
+    DeepseekOcr2Config,
+    DeepseekOcr2ForConditionalGeneration,
+    DeepseekOcr2ImageProcessorPil,
+    DeepseekOcr2Processor,
+    TokenizersBackend,
+)
 
 from glimpse.engine.protocol.media import MediaSpan
 from tests.oracles.answers import Answer, generate, load_oracle

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
-from transformers.models.gemma3.modeling_gemma3 import Gemma3ForConditionalGeneration
+from transformers import Gemma3ForConditionalGeneration, Gemma3ImageProcessorPil
 
 from tests.checkpoints.gemma3 import TOKEN_IDS
 from tests.oracles.answers import Answer, generate

@@ -7,16 +7,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers.masking_utils import create_masks_for_generate
-from transformers.models.gemma4.feature_extraction_gemma4 import Gemma4AudioFeatureExtractor
-from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
-from transformers.models.gemma4.modeling_gemma4 import Gemma4ForConditionalGeneration
-from transformers.models.gemma4_unified import modeling_gemma4_unified as unified
-from transformers.models.gemma4_unified.feature_extraction_gemma4_unified import Gemma4UnifiedAudioFeatureExtractor
+from transformers import (
+    Gemma4AudioFeatureExtractor,
+    Gemma4ForConditionalGeneration,
+    Gemma4ImageProcessorPil,
+    Gemma4UnifiedAudioFeatureExtractor,
+    masking_utils,
+    models,
+)
 
 from glimpse.engine.checkpoint.model_config.model import read_json
 from tests.checkpoints.gemma4 import IMAGE_PROCESSOR, PATCH, POOL, TOKEN_IDS, WAVE
 from tests.oracles.answers import Answer, generate
+
+create_masks_for_generate = masking_utils.create_masks_for_generate
+unified = models.gemma4_unified.modeling_gemma4_unified
 
 
 @cache

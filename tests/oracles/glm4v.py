@@ -6,8 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from transformers.models.glm4v.processing_glm4v import Glm4vProcessor
-from transformers.models.glm46v.processing_glm46v import Glm46VProcessor
+from transformers import Glm4vProcessor, Glm46VProcessor
 
 IMAGE, VIDEO = "<|image|>", "<|video|>"
 SIDE = 28

@@ -10,9 +10,7 @@ import numpy.typing as npt
 import PIL.Image
 import torch
 from tokenizers import Tokenizer
-from transformers import TokenizersBackend
-from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
-from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
+from transformers import Idefics3ImageProcessorPil, Idefics3Processor, TokenizersBackend
 
 from tests.oracles.answers import Answer, generate, load_oracle
 

@@ -12,9 +12,7 @@ import numpy.typing as npt
 import PIL.Image
 import torch
 from tokenizers import Tokenizer
-from transformers import TokenizersBackend
-from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
-from transformers.models.internvl.processing_internvl import InternVLProcessor
+from transformers import GotOcr2ImageProcessorPil, InternVLProcessor, TokenizersBackend
 
 from tests.checkpoints.internvl import MEAN, NUM_TILE_TOKENS, STD
 from tests.oracles.answers import Answer, generate, load_oracle

@@ -9,13 +9,15 @@ from typing import Any
 import PIL.Image
 import torch
 from torch import Tensor
-from transformers.models.colpali.modeling_colpali import ColPaliForRetrieval
-from transformers.models.colpali.processing_colpali import ColPaliProcessor
-from transformers.models.colqwen2.modeling_colqwen2 import ColQwen2ForRetrieval
-from transformers.models.colqwen2.processing_colqwen2 import ColQwen2Processor
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
-from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
-from transformers.tokenization_utils_tokenizers import TokenizersBackend
+from transformers import (
+    ColPaliForRetrieval,
+    ColPaliProcessor,
+    ColQwen2ForRetrieval,
+    ColQwen2Processor,
+    Qwen2VLImageProcessorPil,
+    SiglipImageProcessorPil,
+    TokenizersBackend,
+)
 
 
 @cache

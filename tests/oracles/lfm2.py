@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from torch.nn import functional
-from transformers.models.lfm2_vl.processing_lfm2_vl import Lfm2VlProcessor
+from transformers import Lfm2VlProcessor
 
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.processing.sizing.patches.flex_tiles import FlexTiles

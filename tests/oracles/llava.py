@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
-from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
-from transformers.models.llava_onevision.image_processing_pil_llava_onevision import LlavaOnevisionImageProcessorPil
+from transformers import CLIPImageProcessorPil, LlavaNextImageProcessorPil, LlavaOnevisionImageProcessorPil
 
 from tests.oracles.answers import Answer, generate, load_oracle
 

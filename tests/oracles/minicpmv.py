@@ -15,9 +15,13 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
-from transformers import SiglipVisionConfig, SiglipVisionModel, TokenizersBackend
-from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
-from transformers.vision_utils import get_vision_nearest_position_ids
+from transformers import (
+    MiniCPMV4_6ImageProcessorPil,
+    SiglipVisionConfig,
+    SiglipVisionModel,
+    TokenizersBackend,
+    vision_utils,
+)
 
 from tests.checkpoints.minicpmv import (
     HIDDEN_SIZE,
@@ -30,6 +34,8 @@ from tests.checkpoints.minicpmv import (
     normalized,
 )
 from tests.oracles.answers import Answer, generate
+
+get_vision_nearest_position_ids = vision_utils.get_vision_nearest_position_ids
 
 Slices = Sequence[np.ndarray]
 """The overview of an image, then its slices, uint8 [height, width, 3] each."""

@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import PIL.Image
 import torch
-from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
-from transformers.models.minicpmv4_6.processing_minicpmv4_6 import MiniCPMV4_6Processor
+from transformers import MiniCPMV4_6ImageProcessorPil, MiniCPMV4_6Processor
 
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind

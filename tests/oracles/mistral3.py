@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
+from transformers import PixtralImageProcessorPil
 
 from tests.checkpoints.mistral3 import PATCH
 from tests.oracles.answers import Answer, generate, load_oracle

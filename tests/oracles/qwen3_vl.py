@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from transformers.models.qwen3_vl.processing_qwen3_vl import Qwen3VLProcessor
+from transformers import Qwen3VLProcessor
 
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind

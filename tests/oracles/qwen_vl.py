@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers import Qwen2VLImageProcessorPil
 
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind

@@ -15,12 +15,12 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
-from transformers import LlamaConfig, LlamaForCausalLM, WhisperFeatureExtractor
-from transformers.models.whisper.configuration_whisper import WhisperConfig
-from transformers.models.whisper.modeling_whisper import WhisperEncoder
+from transformers import LlamaConfig, LlamaForCausalLM, WhisperConfig, WhisperFeatureExtractor, models
 
 from tests.checkpoints.ultravox import AUDIO_TOKEN_ID, CHUNK_SECONDS, STACK, llama, whisper_encoder
 from tests.oracles.answers import Answer, generate
+
+WhisperEncoder = models.whisper.modeling_whisper.WhisperEncoder
 
 FRAMES = 100 * CHUNK_SECONDS
 Samples = npt.NDArray[np.float32]

@@ -12,10 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers.models.glm4v.video_processing_glm4v import Glm4vVideoProcessor
-from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
-from transformers.models.smolvlm.video_processing_smolvlm import SmolVLMVideoProcessor
-from transformers.video_utils import VideoMetadata, default_sample_indices_fn
+from transformers import models, video_utils
 
 from glimpse.media.processing.frame_sampling import (
     ClockSampling,
@@ -31,6 +28,12 @@ from glimpse.media.processing.frame_sampling import (
     num_frames_at_rate,
     num_frames_requested,
 )
+
+Glm4vVideoProcessor = models.glm4v.video_processing_glm4v.Glm4vVideoProcessor
+Qwen3VLVideoProcessor = models.qwen3_vl.video_processing_qwen3_vl.Qwen3VLVideoProcessor
+SmolVLMVideoProcessor = models.smolvlm.video_processing_smolvlm.SmolVLMVideoProcessor
+VideoMetadata = video_utils.VideoMetadata
+default_sample_indices_fn = video_utils.default_sample_indices_fn
 
 RATES = [Fraction(1), Fraction(5), Fraction(10), Fraction(12), Fraction(24), Fraction(25), Fraction(30000, 1001)]
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers import Qwen2VLImageProcessorPil
 
 from glimpse.media.containers.still import open_image
 from glimpse.media.errors import MediaError, MediaErrorCode, MediaOptionError

@@ -9,8 +9,7 @@ import PIL.Image
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
-from transformers.models.gemma3.processing_gemma3 import Gemma3Processor
+from transformers import AutoTokenizer, Gemma3Processor
 
 from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
 from glimpse.engine.checkpoint.families.token_layout import TokenLayout

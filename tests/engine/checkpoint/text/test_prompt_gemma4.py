@@ -13,9 +13,7 @@ import PIL.Image
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
-from transformers.models.gemma4.image_processing_pil_gemma4 import get_aspect_ratio_preserving_size
-from transformers.models.gemma4.processing_gemma4 import Gemma4Processor
+from transformers import AutoTokenizer, Gemma4Processor, models
 
 from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
 from glimpse.engine.checkpoint.text.conversation import (
@@ -40,6 +38,8 @@ from glimpse.media.processing.video import Video, make_video
 from tests.checkpoints.gemma4 import PATCH, POOL, TOKEN_IDS, make_gemma4_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
 from tests.oracles.gemma4 import image_processor
+
+get_aspect_ratio_preserving_size = models.gemma4.image_processing_pil_gemma4.get_aspect_ratio_preserving_size
 
 CHECKPOINT = make_gemma4_checkpoint
 SLOTS = {kind: MediaSlot(kind=kind) for kind in (MediaKind.IMAGE, MediaKind.VIDEO)}

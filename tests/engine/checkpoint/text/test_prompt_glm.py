@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tokenizers import Tokenizer as RawTokenizer
-from transformers.models.glm4v.processing_glm4v import Glm4vProcessor
-from transformers.models.glm46v.processing_glm46v import Glm46VProcessor
+from transformers import Glm4vProcessor, Glm46VProcessor
 
 from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
 from glimpse.engine.checkpoint.model_config.model import ModelConfig, read_json

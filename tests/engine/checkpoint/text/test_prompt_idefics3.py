@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from transformers import TokenizersBackend
-from transformers.models.smolvlm import processing_smolvlm
+from transformers import TokenizersBackend, models
 
 from glimpse.engine.checkpoint.families.registry import FAMILIES
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, TemplateOptions
@@ -23,6 +22,8 @@ from tests.engine.checkpoint.text.reference import reference_messages
 from tests.engine.prepared_media import image_of, prompt_with_media, slots, video_processing
 from tests.media.images import scene
 from tests.oracles.idefics3 import prompt_ids
+
+processing_smolvlm = models.smolvlm.processing_smolvlm
 
 CHECKPOINT = make_idefics3_checkpoint
 NUM_TILE_TOKENS = 4

@@ -10,10 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as LibraryTokenizer
-from transformers import AutoTokenizer
-from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
-from transformers.models.llava.processing_llava import LlavaProcessor
-from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
+from transformers import AutoTokenizer, CLIPImageProcessorPil, LlavaNextProcessor, LlavaProcessor
 
 from glimpse.engine.checkpoint.families.llava.llava import VICUNA_TEMPLATE
 from glimpse.engine.checkpoint.families.llava.llava_onevision import TEMPLATE

@@ -10,7 +10,7 @@ import PIL.Image
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers.models.lighton_ocr.processing_lighton_ocr import LightOnOcrProcessor
+from transformers import LightOnOcrProcessor
 
 from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext

@@ -5,8 +5,7 @@ from typing import Any
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import LlamaConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers import ROPE_INIT_FUNCTIONS, LlamaConfig
 
 from glimpse.engine.checkpoint.families.reading.fields import text_config
 from glimpse.engine.checkpoint.model_config.decoder import YarnScaling

@@ -11,7 +11,7 @@ import PIL.Image
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers.models.gemma4.processing_gemma4 import Gemma4Processor
+from transformers import Gemma4Processor
 
 from glimpse import LLM, SamplingParams
 from glimpse.engine.checkpoint.families.registry import family_of, load_model_config

@@ -10,9 +10,7 @@ import torch
 from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.constants import GGML_QUANT_SIZES
 from gguf.quants import dequantize
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
-from transformers.models.qwen3_moe.configuration_qwen3_moe import Qwen3MoeConfig
-from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from glimpse import LLM, SamplingParams
 from glimpse.engine.checkpoint.families.registry import load_model_config

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers.models.glm4v.modeling_glm4v import Glm4vVisionEmbeddings
+from transformers import models
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.encoders import GlmVisionConfig
@@ -22,6 +22,8 @@ from tests.checkpoints.refusals import assert_refused
 from tests.engine.harness import PlacedMedium, Prompt, prompt_with
 from tests.engine.worker.models.steps import LevelSteps, agreement
 from tests.oracles.qwen_vl import greedy_answer
+
+Glm4vVisionEmbeddings = models.glm4v.modeling_glm4v.Glm4vVisionEmbeddings
 
 CHECKPOINT = make_glm4v_checkpoint
 _SIDE = 28  # of a token in pixels

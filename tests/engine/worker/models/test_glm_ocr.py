@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers.models.glm46v.image_processing_pil_glm46v import Glm46VImageProcessorPil
+from transformers import Glm46VImageProcessorPil
 
 from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext

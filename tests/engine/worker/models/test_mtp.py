@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers.models.glm_ocr.modeling_glm_ocr import GlmOcrForConditionalGeneration
-from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5ForConditionalGeneration
-from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import (
+from transformers import (
+    GlmOcrForConditionalGeneration,
+    Qwen3_5ForConditionalGeneration,
     Qwen3_5MoeForConditionalGeneration,
 )
 

@@ -8,7 +8,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from transformers.models.paligemma.processing_paligemma import PaliGemmaProcessor
+from transformers import PaliGemmaProcessor
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.model import read_json

@@ -13,8 +13,7 @@ import pytest
 import torch
 import transformers
 from torch import Tensor
-from transformers.core_model_loading import revert_weight_conversion
-from transformers.modeling_utils import PreTrainedModel
+from transformers import PreTrainedModel, core_model_loading
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.worker.layers.quantized import QuantizationScheme
@@ -28,6 +27,8 @@ from tests.oracles.minicpmv import Network as MiniCPMVNetwork
 from tests.oracles.phi3v import make_network
 from tests.oracles.ultravox import Network as UltravoxNetwork
 from tests.paths import ROOT
+
+revert_weight_conversion = core_model_loading.revert_weight_conversion
 
 TABLE = {checkpoint.name: checkpoint for checkpoint in load_table()}
 FIRST_OF_ARCHITECTURE = {each.config["architectures"][0]: each.name for each in reversed(TABLE.values())}.values()

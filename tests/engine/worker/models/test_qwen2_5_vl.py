@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers.vision_utils import get_vision_window_index
+from transformers import vision_utils
 
 from glimpse import SamplingParams
 from glimpse.engine.checkpoint.families.qwen.qwen2_vl import MAX_SECONDS_PER_FRAME
@@ -27,6 +27,8 @@ from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, encode_of, make_pr
 from tests.engine.levels import at_outer_levels, needs_kernels
 from tests.engine.worker.models.steps import assert_same
 from tests.oracles.qwen_vl import embeddings, greedy_answer, grids, load_oracle, token_types
+
+get_vision_window_index = vision_utils.get_vision_window_index
 
 CHECKPOINT = partial(make_checkpoint, family="qwen2_5_vl")
 NUM_TOKENS = 12

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from transformers.models.qwen3_5.modeling_qwen3_5 import torch_recurrent_gated_delta_rule
+from transformers import models
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes
@@ -26,6 +26,8 @@ from tests.engine.harness import Harness
 from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
 from tests.engine.worker.models.steps import AccurateSteps, LevelSteps, agreement
 from tests.oracles.qwen_vl import greedy_answer
+
+torch_recurrent_gated_delta_rule = models.qwen3_5.modeling_qwen3_5.torch_recurrent_gated_delta_rule
 
 CHECKPOINT = make_qwen3_5_checkpoint
 NUM_TOKENS = 8

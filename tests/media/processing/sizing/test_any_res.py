@@ -9,17 +9,23 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers.image_processing_utils import get_patch_output_size, select_best_resolution
-from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
-from transformers.models.llava_onevision.image_processing_pil_llava_onevision import LlavaOnevisionImageProcessorPil
-from transformers.models.llava_onevision.modeling_llava_onevision import unpad_image
-from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
+from transformers import (
+    LlavaNextImageProcessorPil,
+    LlavaOnevisionImageProcessorPil,
+    LlavaOnevisionProcessor,
+    image_processing_utils,
+    models,
+)
 
 from glimpse.engine.checkpoint.model_config.encoders import LlavaConfig, LlavaOneVisionConfig, VitConfig
 from glimpse.media.errors import MediaError
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from glimpse.media.processing.sizing import any_res
 from glimpse.media.processing.sizing.any_res import AnyRes
+
+get_patch_output_size = image_processing_utils.get_patch_output_size
+select_best_resolution = image_processing_utils.select_best_resolution
+unpad_image = models.llava_onevision.modeling_llava_onevision.unpad_image
 
 RESOLUTIONS = tuple((height, width) for height in range(384, 2305, 384) for width in range(384, 2305, 384))
 SIZING = AnyRes(tile=384, tile_patches=27, resolutions=RESOLUTIONS)

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import (
-    GotOcr2ImageProcessorPil,
-    get_optimal_tiled_canvas,
-)
+from transformers import GotOcr2ImageProcessorPil, models
 
 from glimpse.media.errors import MediaError, MediaOptionError
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
 from tests.media.images import scene
+
+get_optimal_tiled_canvas = models.got_ocr2.image_processing_pil_got_ocr2.get_optimal_tiled_canvas
 
 PUBLISHED = AspectTiles(tile=448)
 SIDES = st.one_of(st.integers(1, 40), st.integers(1, 6000), st.sampled_from([448, 896, 1344]))

@@ -7,8 +7,7 @@ import PIL.Image
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
-from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+from transformers import CLIPImageProcessorPil, SiglipImageProcessorPil
 
 from glimpse.media.errors import MediaError, MediaOptionError
 from glimpse.media.processing.image import ImageProcessing, prepare_image

@@ -3,10 +3,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize as reference
+from transformers import models
 
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.sizing.smart_resize import smart_resize
+
+reference = models.qwen2_vl.image_processing_pil_qwen2_vl.smart_resize
 
 
 @pytest.mark.parametrize(

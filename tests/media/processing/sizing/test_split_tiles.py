@@ -7,10 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL.Image import Resampling
-from transformers.models.smolvlm.image_processing_pil_smolvlm import (
-    SmolVLMImageProcessorPil,
-    get_resize_output_image_size,
-)
+from transformers import SmolVLMImageProcessorPil, models
 
 from glimpse.media.errors import MediaError, MediaErrorCode, MediaOptionError
 from glimpse.media.processing.image import ImageProcessing, prepare_image
@@ -18,6 +15,8 @@ from glimpse.media.processing.sizing.split_tiles import SplitTiles
 from glimpse.media.processing.sizing.square_frames import SquareFrames
 from glimpse.media.processing.video import VideoProcessing, make_video
 from tests.media.images import scene
+
+get_resize_output_image_size = models.smolvlm.image_processing_pil_smolvlm.get_resize_output_image_size
 
 PUBLISHED = SplitTiles(tile=512, longest_edge=2048)
 SIDES = st.one_of(st.integers(1, 40), st.integers(1, 6000))

@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor, smart_resize
+from transformers import models
 
 from glimpse.media.errors import MediaError
 from glimpse.media.processing.sizing.volume_frames import VolumeFrames, volume_resize
+
+Qwen3VLVideoProcessor = models.qwen3_vl.video_processing_qwen3_vl.Qwen3VLVideoProcessor
+smart_resize = models.qwen3_vl.video_processing_qwen3_vl.smart_resize
 
 PUBLISHED = VolumeFrames(min_volume=4096, max_volume=25_165_824)
 

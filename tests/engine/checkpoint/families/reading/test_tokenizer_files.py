@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers.models.qwen2.tokenization_qwen2 import Qwen2Tokenizer
+from transformers import Qwen2Tokenizer
 
 from glimpse.engine.checkpoint.families.reading.tokenizer_files import has_tokenizer, read_tokenizer
 from glimpse.engine.checkpoint.families.registry import load_model_config
