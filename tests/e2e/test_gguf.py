@@ -11,7 +11,7 @@ from tests.e2e.stack import Stack, start_stack
 
 pytestmark = needs_smollm2
 QUESTION = "Complete the sentence: The capital of France is"
-"""Asked for the capital alone, the model's first token is a tie in bfloat16, which instruction sets round differently."""
+"""Asked for the capital alone, the first token is a tie in bfloat16, which instruction sets round differently."""
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import models, video_utils
+from transformers import video_utils
 
 from glimpse.media.processing.frame_sampling import (
     ClockSampling,
@@ -29,9 +29,15 @@ from glimpse.media.processing.frame_sampling import (
     num_frames_requested,
 )
 
-Glm4vVideoProcessor = models.glm4v.video_processing_glm4v.Glm4vVideoProcessor
-Qwen3VLVideoProcessor = models.qwen3_vl.video_processing_qwen3_vl.Qwen3VLVideoProcessor
-SmolVLMVideoProcessor = models.smolvlm.video_processing_smolvlm.SmolVLMVideoProcessor
+
+def video_processing(family: str) -> Any:
+    """Returns a module by its full name: `transformers` has placeholders for it where torchvision is missing."""
+    return import_module(f"transformers.models.{family}.video_processing_{family}")
+
+
+Glm4vVideoProcessor = video_processing("glm4v").Glm4vVideoProcessor
+Qwen3VLVideoProcessor = video_processing("qwen3_vl").Qwen3VLVideoProcessor
+SmolVLMVideoProcessor = video_processing("smolvlm").SmolVLMVideoProcessor
 VideoMetadata = video_utils.VideoMetadata
 default_sample_indices_fn = video_utils.default_sample_indices_fn
 

@@ -1,18 +1,19 @@
 """Sizes of frames under a bound on their volume: equal to Qwen3-VL's formula, and with a request's bounds."""
 
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import models
 
 from glimpse.media.errors import MediaError
 from glimpse.media.processing.sizing.volume_frames import VolumeFrames, volume_resize
 
-Qwen3VLVideoProcessor = models.qwen3_vl.video_processing_qwen3_vl.Qwen3VLVideoProcessor
-smart_resize = models.qwen3_vl.video_processing_qwen3_vl.smart_resize
+# Not from `transformers`, which has a placeholder where torchvision is missing.
+_reference: Any = import_module("transformers.models.qwen3_vl.video_processing_qwen3_vl")
+Qwen3VLVideoProcessor, smart_resize = _reference.Qwen3VLVideoProcessor, _reference.smart_resize
 
 PUBLISHED = VolumeFrames(min_volume=4096, max_volume=25_165_824)
 
