@@ -116,6 +116,8 @@ async def _answer(
     """Answers requests, some at a time, and writes each result as soon as it is there."""
     (task,) = progress.task_ids
     num_errors = 0
+    # As SIGINT, which cancels this: raised in the midst of gRPC's code, an interrupt may be lost.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
     async with server.connection.open_channel() as channel:
         asker = _Asker(server, channel, progress.console)
 
