@@ -1,5 +1,6 @@
 """`glimpse batch`: each request has one result, whenever the command is stopped."""
 
+import asyncio
 import base64
 import json
 import os
@@ -8,13 +9,16 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from glimpse.interrupts import INTERRUPTED
 from glimpse.server.batches.lines import methods
 from glimpse.server.cli.batch.files import check_requests, open_results, read_requests
+from glimpse.server.cli.batch.run_batch import run_batch
 from glimpse.usage import UsageError
 from tests.e2e.stack import Served, eventually
 from tests.paths import ROOT
@@ -129,6 +133,30 @@ def test_goes_on_where_it_was_stopped(tmp_path: Path, how: signal.Signals) -> No
     responses = read(results)
     assert set(responses) == set(names)
     assert {each["status_code"] for each in responses.values()} == {200}
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_stops_where_an_exception_would_be_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: signal.Signals
+) -> None:
+    async def swallow(*_: Any) -> None:
+        with suppress(BaseException):  # as gRPC's compiled code does
+            signal.raise_signal(how)
+        await asyncio.sleep(20)
+
+    module = "glimpse.server.cli.batch.run_batch"
+    monkeypatch.setattr(f"{module}.served_models", lambda _: [])
+    monkeypatch.setattr(f"{module}._Asker.result", swallow)
+    requests = tmp_path / "in.jsonl"
+    requests.write_text(line("text", asked("Hi")))
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with pytest.raises(SystemExit) as ended:
+            run_batch(requests, tmp_path / "out.jsonl", None, (), target="127.0.0.1:1", at_once=1)
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+    assert ended.value.code == INTERRUPTED
 
 
 @pytest.mark.parametrize(
