@@ -15,12 +15,12 @@ from glimpse.native.processors import cpu_quota, usable_processors
 _log = logging.getLogger(__name__)
 
 _READ_PERCENTAGES: Mapping[Level, Mapping[str, tuple[int, int]]] = {
-    Level.AVX2: {"none": (62, 83), "int8": (54, 70), "int4": (54, 67)},
-    Level.AVX512: {"none": (58, 87), "int8": (61, 76), "int4": (52, 77)},
-    Level.AMX: {"none": (81, 81), "int8": (83, 83), "int4": (76, 76)},
+    Level.AVX2: {"none": (56, 83), "int8": (39, 70), "int4": (46, 67)},
+    Level.AVX512: {"none": (58, 87), "int8": (55, 76), "int4": (42, 77)},
+    Level.AMX: {"none": (64, 81), "int8": (65, 83), "int4": (59, 76)},
 }
 """The rate at which a decode step of one sequence read bfloat16, int8 and int4 weights, in percent of the fastest read
-beside it: least and most of the machines in bench/results/engine.md. The faster the memory, the lower the share."""
+beside it: least and most of the machines in docs/benchmarks.md. The faster the memory, the lower the share."""
 
 
 def bind_to_node(node: int | None) -> None:

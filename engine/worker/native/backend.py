@@ -34,7 +34,8 @@ def use_native(model: nn.Module, level: Level | None = None, dtype: torch.dtype 
         dtype: of activations and of weights that are not quantized, bfloat16 or float32.
 
     Raises:
-        NativeError: the backend is unavailable; see `why_not_native`; or as for `set_prefetching`.
+        NativeError: the backend is unavailable; see `why_not_native`.
+        CheckpointError: as for `set_prefetching`.
     """
     library, level = load_library(), level or choose_level()
     library.glimpse_set_num_threads(torch.get_num_threads())

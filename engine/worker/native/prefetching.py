@@ -14,7 +14,7 @@ from itertools import accumulate, takewhile
 import torch
 from torch import nn
 
-from glimpse.engine.worker.native.library import NativeError
+from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.native.linear import PackedLinear
 
 _log = logging.getLogger(__name__)
@@ -35,16 +35,15 @@ def set_prefetching(model: nn.Module, library: CDLL) -> int:
     """Sets the distance for this process, and returns it in bytes. Measuring takes up to half a second.
 
     Raises:
-        NativeError: the environment variable has no number of bytes.
+        CheckpointError: the environment variable has no number of bytes.
     """
-    if forced := os.environ.get(VARIABLE):
-        if not forced.isdecimal():
-            raise NativeError(f"{VARIABLE}: expected a number of bytes, such as 4096, or 0, got {forced}")
-        distance = int(forced)
-    else:
-        distance = _fastest(measured_linears(model), library)
+    forced, linears = os.environ.get(VARIABLE), measured_linears(model)
+    if forced and not forced.isdecimal():
+        raise CheckpointError(f"{VARIABLE}: expected a number of bytes, such as 4096, or 0, got {forced}")
+    distance = int(forced) if forced else _fastest(linears, library)
     library.glimpse_set_prefetch(distance)
-    _log.info("weights are prefetched %d bytes ahead", distance)
+    if forced or linears:
+        _log.info("weights are prefetched %d bytes ahead", distance)
     return distance
 
 

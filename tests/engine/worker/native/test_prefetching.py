@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.native import prefetching
-from glimpse.engine.worker.native.library import Level, NativeError, choose_level, load_library
+from glimpse.engine.worker.native.library import Level, choose_level, load_library
 from glimpse.engine.worker.native.linear import PackedLinear, WeightMemory
 from glimpse.engine.worker.native.prefetching import DISTANCES, VARIABLE, measured_linears, set_prefetching
 from tests.engine.levels import at_each_level, needs_kernels
@@ -39,7 +40,7 @@ def test_products_do_not_depend_on_the_distance(level: Level, monkeypatch: pytes
 
 def test_a_distance_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "4K")
-    with pytest.raises(NativeError, match=rf"^{VARIABLE}: expected a number of bytes, such as 4096, or 0, got 4K$"):
+    with pytest.raises(CheckpointError, match=rf"^{VARIABLE}: expected a number of bytes, such as 4096, or 0, got 4K$"):
         set_prefetching(packed(), load_library())
 
 
