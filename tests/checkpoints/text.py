@@ -332,3 +332,23 @@ def make_reranker_checkpoint(path: Path) -> Path:
     write_json(path / "tokenizer.json", tokenizer)
     write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": RERANKER_TEMPLATE})
     return path
+
+
+def make_wide_checkpoint(folder: Path) -> Path:
+    """Writes a Llama whose rows are wide enough for blocks of 256 values."""
+    checkpoint = make_text_checkpoint(folder, "smollm2")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        config = LlamaConfig(
+            vocab_size=VOCAB_SIZE,
+            hidden_size=256,
+            intermediate_size=512,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=512,
+            eos_token_id=None,
+            bos_token_id=None,
+        )
+        LlamaForCausalLM(config).save_pretrained(checkpoint)
+    return checkpoint

@@ -8,7 +8,7 @@ for.
 import mmap
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -33,8 +33,8 @@ _MAX_NAME_BYTES = 256
 """Limit of keys and of names of tensors; llama.cpp has 64 for the latter."""
 _MAX_DIMS = 4
 _MAX_ALIGNMENT = 1 << 16
-_DEFAULT_ALIGNMENT = 32
-_ALIGNMENT = "general.alignment"
+DEFAULT_ALIGNMENT = 32
+ALIGNMENT = "general.alignment"
 
 _STRING, _ARRAY, _BOOL = 8, 9, 7
 _FORMATS: Mapping[int, str] = {
@@ -86,6 +86,7 @@ class Gguf:
         self.data = _mapped(path)
         header = _Header(self.data)
         self._values = header.metadata()
+        self._places = header.places
         self.tensors: Mapping[str, GgufTensor] = header.tensors(self._values)
         """By name, in the order of the headers."""
         if (count := self._values.get("split.count")) not in (None, 0, 1):
@@ -143,11 +144,15 @@ class Gguf:
             found.append(header.text(f"metadata: {key!r}"))
         return found
 
-    def check_types(self) -> None:
-        """Raises CheckpointError if a tensor's type is not served."""
+    def entries(self) -> Iterator[tuple[str, bytes]]:
+        """Yields each key of the metadata, and the bytes that store it with its value."""
+        return ((key, self.data[place]) for key, place in self._places.items())
+
+    def check_types(self, types: Collection[str] = SERVED_TYPES) -> None:
+        """Raises CheckpointError if a tensor has another type."""
         for name, tensor in self.tensors.items():
-            if tensor.type.name not in SERVED_TYPES:
-                _refuse(f"tensor {name!r}: type", f"one of {', '.join(SERVED_TYPES)}", tensor.type.name)
+            if tensor.type.name not in types:
+                _refuse(f"tensor {name!r}: type", f"one of {', '.join(types)}", tensor.type.name)
 
     def _array(self, key: str) -> _Array | None:
         value = self._values.get(key)
@@ -163,6 +168,8 @@ class _Header:
         self._data = data
         self._offset = offset
         self._end = min(len(data), _MAX_HEADER_BYTES)
+        self.places: dict[str, slice] = {}
+        """Where each key of the metadata is stored, with its value."""
 
     def metadata(self) -> dict[str, Scalar | _Array]:
         """Reads what precedes the tensors, and remembers how many there are."""
@@ -183,21 +190,22 @@ class _Header:
                 _refuse(name, f"at most {_MAX_ENTRIES}", str(count))
         values: dict[str, Scalar | _Array] = {}
         for _ in range(num_values):
-            key = self._name("metadata")
+            start, key = self._offset, self._name("metadata")
             if key in values:
                 _refuse(f"metadata: {key!r}", "each key once", "it twice")
             values[key] = self._value(key)
+            self.places[key] = slice(start, self._offset)
         return values
 
     def tensors(self, values: Mapping[str, Scalar | _Array]) -> dict[str, GgufTensor]:
         """Reads the descriptions of the tensors, which follow the metadata."""
-        alignment = values.get(_ALIGNMENT, _DEFAULT_ALIGNMENT)
+        alignment = values.get(ALIGNMENT, DEFAULT_ALIGNMENT)
         if (
             type(alignment) is not int
             or not 8 <= alignment <= _MAX_ALIGNMENT
             or alignment & (alignment - 1)  # two powers of two have no digit in common
         ):
-            _refuse(f"metadata: '{_ALIGNMENT}'", f"a power of two from 8 to {_MAX_ALIGNMENT}", f"{alignment!r:.80}")
+            _refuse(f"metadata: '{ALIGNMENT}'", f"a power of two from 8 to {_MAX_ALIGNMENT}", f"{alignment!r:.80}")
         found: dict[str, GgufTensor] = {}
         for _ in range(self._num_tensors):
             name = self._name("tensors")

@@ -160,7 +160,7 @@ def _named(name: str, table: Mapping[str, str]) -> str | None:
 
 def _checkpoint_names(gguf: Gguf) -> dict[str, str]:
     configuring = (ROPE_FACTORS, *LONG_ROPE_FACTORS)
-    names = {name: _checkpoint_name(gguf, name) for name in gguf.tensors if name not in configuring}
+    names = {name: checkpoint_name(gguf, name) for name in gguf.tensors if name not in configuring}
     packed = packed_types(gguf)
     return {
         ours: _stored_name(name, packed, TILED_BLOCKS if _is_tiled(gguf, ours) else BLOCKS)
@@ -199,7 +199,7 @@ def packed_types(gguf: Gguf) -> dict[str, str]:
     """
     head = "output.weight" if "output.weight" in gguf.tensors else "token_embd.weight"
     types = {
-        _checkpoint_name(gguf, name).removesuffix(".weight"): tensor.type.name
+        checkpoint_name(gguf, name).removesuffix(".weight"): tensor.type.name
         for name, tensor in gguf.tensors.items()
         if (name == head or name.startswith("blk.")) and ".ffn_gate_inp" not in name
         if len(tensor.shape) > 1 and tensor.type.name in GGUF_FORMATS
@@ -218,7 +218,8 @@ def _has_whole_groups(gguf: Gguf, name: str) -> bool:
     return gguf.tensors[name].shape[-1] % (num_heads * _TILE_INPUTS) == 0
 
 
-def _checkpoint_name(gguf: Gguf, name: str) -> str:
+def checkpoint_name(gguf: Gguf, name: str) -> str:
+    """Returns the name in published checkpoints of a decoder's tensor, of which no blocks are kept."""
     table = architecture_of(gguf).names
     match name.split("."):
         case ["blk", layer, *rest] if layer.isdecimal() and (index := int(layer) - num_layers(Keys(gguf))) >= 0:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from glimpse.engine.checkpoint.gguf.architectures import Change
-from glimpse.engine.checkpoint.gguf.header import Gguf
+from glimpse.engine.checkpoint.gguf.header import Gguf, GgufTensor
 from glimpse.engine.checkpoint.gguf.keys import Keys
 from glimpse.engine.checkpoint.gguf.names import Parts, change_of, checkpoint_tensors, is_encoder, is_packed
 from glimpse.engine.checkpoint.gguf.tensor_types import TENSOR_TYPES
@@ -24,6 +24,7 @@ from glimpse.engine.errors import CheckpointError
 
 _log = logging.getLogger(__name__)
 
+_CPU = torch.device("cpu")
 _ROWS_AT_ONCE_BYTES = 4 << 20
 """Blocks are dequantized in pieces of about this size, so that what is between takes little memory."""
 
@@ -56,21 +57,29 @@ def _read_whole(gguf: Gguf, parts: Parts, device: torch.device, *, packed: bool)
 
 
 def _read(gguf: Gguf, name: str, device: torch.device, *, packed: bool) -> Tensor:
+    if not packed:
+        return as_in_checkpoints(gguf, name, read_tensor(gguf, name, device))
+    blocks = _octets(gguf.tensors[name], device).view(*gguf.tensors[name].shape[:-1], -1)
+    # The order of columns is that of `untiled`.
+    return blocks if change_of(gguf, name) is Change.TILED_INPUTS else as_in_checkpoints(gguf, name, blocks)
+
+
+def _octets(stored: GgufTensor, device: torch.device) -> Tensor:
+    return torch.frombuffer(stored.data, dtype=torch.uint8, count=stored.num_bytes, offset=stored.offset).to(device)
+
+
+def read_tensor(gguf: Gguf, name: str, device: torch.device = _CPU) -> Tensor:
+    """Returns a tensor as the file has it; as float32 if its type is a quantized one."""
     stored = gguf.tensors[name]
-    octets = torch.frombuffer(stored.data, dtype=torch.uint8, count=stored.num_bytes, offset=stored.offset).to(device)
+    octets = _octets(stored, device)
+    if (dtype := _PLAIN.get(stored.type.name)) is not None:
+        return octets.view(dtype).view(stored.shape)
+    return dequantize(stored.type.name, octets.view(prod(stored.shape[:-1]), -1)).view(stored.shape)
+
+
+def as_in_checkpoints(gguf: Gguf, name: str, tensor: Tensor) -> Tensor:
+    """Returns a file's tensor as checkpoints have it, before llama.cpp's converter changed it."""
     change = change_of(gguf, name)
-    if packed:
-        tensor = octets.view(*stored.shape[:-1], -1)
-        change = None if change is Change.TILED_INPUTS else change  # see `untiled`
-    elif (dtype := _PLAIN.get(stored.type.name)) is not None:
-        tensor = octets.view(dtype).view(stored.shape)
-    else:
-        tensor = dequantize(stored.type.name, octets.view(prod(stored.shape[:-1]), -1)).view(stored.shape)
-    return _unchanged(gguf, name, tensor, change)
-
-
-def _unchanged(gguf: Gguf, name: str, tensor: Tensor, change: Change | None) -> Tensor:
-    """Returns a tensor as checkpoints have it, before llama.cpp's converter changed it."""
     if change in _OF_TENSORS:
         return _OF_TENSORS[change](tensor)
     match change:

@@ -25,13 +25,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--to", choices=("int4", "int8"), default="int4")
+    parser.add_argument("--to", choices=("int4", "int8", "q4_k_m"), default="int4")
     parser.add_argument("--group-size", type=int, choices=GROUP_SIZES, default=GROUP_SIZES[0])
     parser.add_argument("--text", type=Path)
     arguments = parser.parse_args()
     try:
         _accept_interrupts()
-        print(_report(_quantize(arguments), arguments))
+        print(_report(_quantize(arguments)))
     except CheckpointError as error:
         sys.exit(f"glimpse: {error}")
     except KeyboardInterrupt:
@@ -64,12 +64,11 @@ def _quantize(arguments: argparse.Namespace) -> Quantized:
         )
 
 
-def _report(made: Quantized, arguments: argparse.Namespace) -> str:
+def _report(made: Quantized) -> str:
     loss = made.loss
     return (
-        f"{arguments.out}: {made.num_bytes / 2**30:.2f} GiB of weights, {arguments.to} in groups of"
-        f" {arguments.group_size}.\nPerplexity of held-out text: {loss.exact:.3f} before, {loss.quantized:.3f} after"
-        f" ({loss.increase:+.2%})."
+        f"{made.path}: {made.num_bytes / 2**30:.2f} GiB of weights, {made.format}.\n"
+        f"Perplexity of held-out text: {loss.exact:.3f} before, {loss.quantized:.3f} after ({loss.increase:+.2%})."
     )
 
 

@@ -1,10 +1,11 @@
 """Quantizes a model's decoder while it computes a text, with the memory of one layer at a time."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from safetensors import safe_open
@@ -53,8 +54,41 @@ class Loss:
         return self.quantized / self.exact - 1
 
 
-class StoredTensors:
+class StoredTensors(Protocol):
     """The tensors of a model's checkpoint, read one at a time."""
+
+    layers: Sequence[Sequence[str]]
+    """Names, in the files, of the tensors of each layer."""
+    others: Sequence[str]
+    """Names of all other tensors."""
+
+    def checkpoint_name(self, name: str) -> str:
+        """Returns the checkpoint name of a tensor by its name in the file."""
+        ...
+
+    def whole(self, name: str) -> StoredPart:
+        """Reads a tensor by its name in the file."""
+        ...
+
+    def parts(self, names: Sequence[str]) -> Iterator[StoredPart]:
+        """Reads tensors in the parts that are rounded apart."""
+        ...
+
+
+def by_layer(
+    names: Iterable[tuple[str, str]], model: Model, text: TextConfig
+) -> tuple[Sequence[Sequence[str]], Sequence[str]]:
+    """Divides names in files, with the checkpoint name of each: into those of each layer, and all others."""
+    layers: list[list[str]] = [[] for _ in range(text.num_layers)]
+    others: list[str] = []
+    for name, source in names:
+        is_of_layer = source.startswith(f"{model.decoder_prefix}model.layers.")
+        (layers[layer_index(source)] if is_of_layer else others).append(name)
+    return layers, others
+
+
+class SafetensorsTensors:
+    """The tensors of a checkpoint's folder."""
 
     def __init__(self, path: Path, model: Model, text: TextConfig) -> None:
         self._model, self._text = model, text
@@ -62,17 +96,10 @@ class StoredTensors:
         for file in weight_files(path):
             with safe_open(file, framework="pt") as tensors:
                 self._files |= dict.fromkeys(tensors.keys(), file)
-        self.layers: list[list[str]] = [[] for _ in range(text.num_layers)]
-        """Names, in the files, of the tensors of each layer."""
-        self.others: list[str] = []
-        """Names of all other tensors."""
-        for name in self._files:
-            source = self.checkpoint_name(name)
-            is_of_layer = source.startswith(f"{model.decoder_prefix}model.layers.")
-            (self.layers[layer_index(source)] if is_of_layer else self.others).append(name)
+        self.layers, self.others = by_layer(((name, self.checkpoint_name(name)) for name in self._files), model, text)
 
     def checkpoint_name(self, name: str) -> str:
-        """Returns the checkpoint name of a tensor by its name in the file."""
+        """See `StoredTensors`."""
         return checkpoint_name(name, self._model.renamed_prefixes)
 
     @property
@@ -82,18 +109,27 @@ class StoredTensors:
         beside = (name for name in self.others if self.checkpoint_name(name) not in decoder)
         return sorted({"lm_head", *(".".join(name.split(".")[: 1 + name.startswith("model.")]) for name in beside)})
 
-    def read(self, name: str) -> Tensor:
-        """Returns a tensor by its name in the file."""
-        with safe_open(self._files[name], framework="pt") as tensors:
-            return tensors.get_tensor(name)
+    def whole(self, name: str) -> StoredPart:
+        """See `StoredTensors`."""
+        source = self.checkpoint_name(name)
+
+        def arrange(tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+            for part, piece in self._model.split_weight(source, tensor, self._text):
+                yield from self._model.arrange(part, piece, self._text)
+
+        return StoredPart(name=name, tensor=self._read(name), arrange=arrange)
 
     def parts(self, names: Sequence[str]) -> Iterator[StoredPart]:
         """Reads tensors in the parts that the model tells apart."""
         for name in names:
             source = self.checkpoint_name(name)
-            for part, tensor in self._model.split_weight(source, self.read(name), self._text):
+            for part, tensor in self._model.split_weight(source, self._read(name), self._text):
                 arrange = partial(self._model.arrange, part, text=self._text)
                 yield StoredPart(name=name if part == source else part, tensor=tensor, arrange=arrange)
+
+    def _read(self, name: str) -> Tensor:
+        with safe_open(self._files[name], framework="pt") as tensors:
+            return tensors.get_tensor(name)
 
 
 def quantize_decoder(
@@ -101,11 +137,11 @@ def quantize_decoder(
     stored: StoredTensors,
     texts: Texts,
     *,
-    round_matrix: Round,
+    round_parts: Round,
     write: Write,
     on_progress: Callable[[float], None],
 ) -> Loss:
-    """Writes all tensors of a model's checkpoint, the weights of its decoder's linears rounded.
+    """Writes all tensors of a model's checkpoint, some matrices rounded.
 
     Each layer's inputs are those that the rounded layers before it compute.
 
@@ -117,9 +153,8 @@ def quantize_decoder(
     decoder.layers = nn.ModuleList()
     decoder.to_empty(device=_CPU)
     used = {name: tensor for name, tensor in model.named_weights() if not tensor.is_meta}
-    fill(used, stored.parts([name for name in stored.others if stored.checkpoint_name(name) in used]))
-    for name in stored.others:
-        write(name, stored.read(name))
+    names_used = [name for name in stored.others if stored.checkpoint_name(name) in used]
+    fill(used, map(stored.whole, names_used))
 
     def read(index: int) -> Iterator[StoredPart]:
         on_progress(index / len(layers))
@@ -132,20 +167,24 @@ def quantize_decoder(
         CacheShape.of(text).allocate, num_blocks, _BLOCK_SIZE, torch.float32, _CPU, num_states=num_states
     )
     cache = allocate()
+    embedded, embed_layers = decoder.embed(batch.token_ids), decoder.layer_embeddings
     shared = Pass(
-        round_matrix=round_matrix,
+        round_parts=round_parts,
         write=write,
         num_seen=sum(map(len, texts.seen)),
-        exact=[],
+        exact=embedded,
+        exact_added=None if embed_layers is None else embed_layers(batch, embedded, model.ops),
         exact_cache=allocate() if text.num_sharing_layers else cache,
     )
+    for name in stored.others:
+        shared.round_and_write([stored.whole(name)], None, used)
     for index, layer in enumerate(layers):
         prefix = f"{model.decoder_prefix}model.layers.{index}."
         decoder.layers.append(QuantizingLayer(layer, prefix, partial(read, index), shared))  # type: ignore[arg-type]
     hidden = model.hidden_states(batch, cache, {})
-    exact, quantized = (
-        _perplexity(model, each[shared.num_seen :], texts.held_out) for each in (shared.exact[0], hidden)
-    )
+    quantized = _perplexity(model, hidden[shared.num_seen :], texts.held_out)
+    fill(used, map(stored.whole, names_used))  # embeddings and output head may have been rounded
+    exact = _perplexity(model, shared.exact[shared.num_seen :], texts.held_out)
     return Loss(exact=exact, quantized=quantized)
 
 

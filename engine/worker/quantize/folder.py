@@ -34,6 +34,8 @@ def new_folder(out: Path) -> Generator[Path]:
     out = out.resolve()
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise CheckpointError(f"'OUT': expected a folder that is empty or not there, got {str(out)!r}")
+    if out.suffix == ".gguf":
+        raise CheckpointError(f"'OUT': expected the name of a folder, got {out.name!r}")
     made = out.parent / f".{out.name}-{os.getpid()}"
     try:
         made.mkdir(parents=True)

@@ -3,23 +3,23 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
-import torch
 from torch import Tensor, nn
 
-from glimpse.engine.worker.layers.linear import Linear, UnquantizedLinear, stacked
+from glimpse.engine.worker.layers.linear import Linear, UnquantizedLinear
 from glimpse.engine.worker.layers.mixers import LayerInputs
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.models.decoder import DecoderLayer
+from glimpse.engine.worker.quantize.blocks import Blocks
 from glimpse.engine.worker.quantize.rounding import Rounded
 from glimpse.engine.worker.tensors.kv_cache import KVCache
 
-Round: TypeAlias = Callable[[Tensor, Tensor], Rounded]
-"""From a matrix, [out, in], and the second moments of its inputs, [in, in]."""
-Write: TypeAlias = Callable[[str, Tensor | Rounded], None]
+StoredMatrix: TypeAlias = Rounded | Blocks
+"""A matrix in a format of checkpoints."""
+Write: TypeAlias = Callable[[str, Tensor | StoredMatrix], None]
 """Takes a tensor of the new checkpoint, and its name."""
 
 
@@ -39,19 +39,35 @@ class StoredPart:
         return next(iter(self.arrange(self.tensor)))[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+Round: TypeAlias = Callable[[Sequence[StoredPart], Tensor | None], Iterable[StoredMatrix | None]]
+"""From the parts of a linear, [out, in], and the second moments of its inputs, [in, in], or of parts whose inputs are
+not known, to what stands for each; None for one that is kept."""
+
+
+@dataclass(slots=True, kw_only=True)
 class Pass:
     """What the layers of a decoder share while it computes a text."""
 
-    round_matrix: Round
+    round_parts: Round
     write: Write
     num_seen: int
     """Rows whose inputs count, the first ones. The others measure what is lost."""
-    exact: list[Tensor]
-    """The hidden states of a decoder that is not quantized; empty before the first layer."""
+    exact: Tensor
+    """The hidden states of a decoder that is not quantized."""
+    exact_added: Tensor | None
+    """What its layers add to them: see `LayerEmbedder`."""
     exact_cache: KVCache
     """A cache of its own where layers read the keys and values of others; else that of the rounded decoder, which each
     layer overwrites."""
+
+    def round_and_write(
+        self, parts: Sequence[StoredPart], moments: Tensor | None, destinations: Mapping[str, Tensor]
+    ) -> None:
+        """Writes parts, and copies those that are rounded to the model's tensors."""
+        for each, rounded in zip(parts, self.round_parts(parts, moments), strict=True):
+            self.write(each.name, each.tensor if rounded is None else rounded)
+            if rounded is not None:
+                fill(destinations, [replace(each, tensor=rounded.weight)])
 
 
 def linears(layer: nn.Module) -> list[Linear]:
@@ -78,13 +94,14 @@ class QuantizingLayer(nn.Module):
         self, hidden: Tensor, ops: Ops, inputs: LayerInputs, cache: KVCache, index: int, added: Tensor | None = None
     ) -> Tensor:
         """Computes what the layer does with rounded weights."""
-        layer, exact = self._layer.to_empty(device=hidden.device), self._shared.exact
+        layer, shared = self._layer.to_empty(device=hidden.device), self._shared
         compute = partial(layer, ops=ops, inputs=inputs, cache=cache, index=index, added=added)
         destinations = {self._prefix + name: tensor for name, tensor in layer.named_weights()}
         stored = [*self._read()]
         fill(destinations, stored)
-        exact[:] = [compute(exact[0] if exact else hidden.clone(), cache=self._shared.exact_cache)]
-        moments = _input_moments(layer, partial(compute, hidden.clone()), self._shared.num_seen)
+        exact_added = None if shared.exact_added is None else shared.exact_added[:, index]
+        shared.exact = compute(shared.exact, cache=shared.exact_cache, added=exact_added)
+        moments = _input_moments(layer, partial(compute, hidden.clone()), shared.num_seen)
         self._round(stored, destinations, moments)
         hidden = compute(hidden)
         layer.to_empty(device="meta")
@@ -95,31 +112,19 @@ class QuantizingLayer(nn.Module):
     ) -> None:
         """Writes all tensors, and gives the layer those that it rounds. Those of one linear are rounded together."""
         owners = {linear.weight.untyped_storage().data_ptr(): linear for linear in moments}
-        weights: defaultdict[Linear, list[StoredPart]] = defaultdict(list)
+        weights: defaultdict[Linear | None, list[StoredPart]] = defaultdict(list)
         for each in stored:
-            owner = owners.get(destinations[each.destination].untyped_storage().data_ptr())
-            if owner is None:
-                self._shared.write(each.name, each.tensor)
-            else:
-                weights[owner].append(each)
+            weights[owners.get(destinations[each.destination].untyped_storage().data_ptr())].append(each)
         for linear, parts in weights.items():
-            whole = torch.cat([each.tensor.float() for each in parts])
-            rounded = self._shared.round_matrix(whole, moments.pop(linear))
-            for each, (_, rows) in zip(parts, stacked([""] * len(parts), [*map(_rows, parts)]), strict=True):
-                self._shared.write(each.name, rounded.rows(rows))
-                for name, tensor in each.arrange(rounded.rows(rows).weight):
-                    destinations[name].copy_(tensor)
+            self._shared.round_and_write(parts, None if linear is None else moments.pop(linear), destinations)
 
 
 def fill(destinations: Mapping[str, Tensor], stored: Iterable[StoredPart]) -> None:
-    """Copies a checkpoint's tensors to those of a model, by checkpoint name."""
+    """Copies a checkpoint's tensors to those of a model that are there, by checkpoint name."""
     for each in stored:
         for name, tensor in each.arrange(each.tensor):
-            destinations[name].copy_(tensor)
-
-
-def _rows(stored: StoredPart) -> int:
-    return len(stored.tensor)
+            if name in destinations:
+                destinations[name].copy_(tensor)
 
 
 def _input_moments(layer: nn.Module, compute: Callable[[], object], num_seen: int) -> dict[Linear, Tensor]:

@@ -73,29 +73,53 @@ def round_matrix(
         )
 
     values, scale, zero = by_rows(weight, fit)
-    rounded = Rounded(values=values.flatten(1), scale=scale, zero=zero)
-    return rounded if method != "compensated" else _compensate(weight.float(), moments, rounded, bits)
+    if method == "compensated":
+        minima = zero.float() * scale.float()
+        values = compensate(weight.float(), Factor.of(moments), scale.float(), minima, 2**bits - 1)
+    return Rounded(values=values.flatten(1), scale=scale, zero=zero)
 
 
-def _compensate(weight: Tensor, moments: Tensor, found: Rounded, bits: int) -> Rounded:
-    """Rounds columns to the values of the same ranges, the most important first."""
-    order = moments.diagonal().argsort(descending=True)
-    groups = order // (weight.shape[1] // found.scale.shape[1])
-    scales, zeros = found.scale.float(), found.zero.float()
-    factor = _inverse_factor(moments, order)
-    rest, values = weight[:, order], torch.empty_like(found.values)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factor:
+    """What makes up for the error of a column in those that follow it."""
+
+    order: Tensor
+    """int64 [in]: the columns, the most important first."""
+    matrix: Tensor
+    """U, upper triangular, with UᵀU = H⁻¹: float32 [in, in], the inputs in that order."""
+
+    @classmethod
+    def of(cls, moments: Tensor) -> "Factor":
+        """Returns that of inputs whose second moments are float32 [in, in]."""
+        order = moments.diagonal().argsort(descending=True)
+        return cls(order=order, matrix=_inverse_factor(moments, order))
+
+
+def compensate(weight: Tensor, factor: Factor, scale: Tensor, minima: Tensor, top: int) -> Tensor:
+    """Rounds columns in turn to values from 0 to `top`, which stand for value · scale - minimum.
+
+    Args:
+        weight: float32 [out, in]
+        scale: float32 [out, groups], of equally many consecutive inputs each; minima likewise.
+
+    Returns:
+        uint8 [out, in]
+    """
+    order, matrix = factor.order, factor.matrix
+    groups = order // (weight.shape[1] // scale.shape[1])
+    rest, values = weight[:, order], torch.empty_like(weight, dtype=torch.uint8)
     for first in range(0, len(order), _BLOCK):
         block = slice(first, min(first + _BLOCK, len(order)))
         columns, errors = rest[:, block].clone(), torch.empty_like(rest[:, block])
         for index in range(columns.shape[1]):
             place = first + index
-            scale, zero = scales[:, groups[place]], zeros[:, groups[place]]
-            rounded = (columns[:, index] / scale).nan_to_num_(0).round_().add_(zero).clamp_(0, 2**bits - 1)
+            factors, lows = scale[:, groups[place]], minima[:, groups[place]]
+            rounded = ((columns[:, index] + lows) / factors).nan_to_num_(0).round_().clamp_(0, top)
             values[:, order[place]] = rounded.to(torch.uint8)
-            errors[:, index] = (columns[:, index] - (rounded - zero) * scale) / factor[place, place]
-            columns[:, index + 1 :].addr_(errors[:, index], factor[place, place + 1 : block.stop], alpha=-1)
-        rest[:, block.stop :] -= errors @ factor[block, block.stop :]
-    return Rounded(values=values, scale=found.scale, zero=found.zero)
+            errors[:, index] = (columns[:, index] - (rounded * factors - lows)) / matrix[place, place]
+            columns[:, index + 1 :].addr_(errors[:, index], matrix[place, place + 1 : block.stop], alpha=-1)
+        rest[:, block.stop :] -= errors @ matrix[block, block.stop :]
+    return values
 
 
 def _inverse_factor(moments: Tensor, order: Tensor) -> Tensor:

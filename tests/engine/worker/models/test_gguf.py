@@ -10,7 +10,7 @@ import torch
 from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.constants import GGML_QUANT_SIZES
 from gguf.quants import dequantize
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from glimpse import LLM, SamplingParams
 from glimpse.engine.checkpoint.families.registry import load_model_config
@@ -28,8 +28,7 @@ from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.loading.weight_conversion import make_converter
 from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
 from tests.checkpoints.gguf import MIXES, decoder_tensors, dequantized, fit_scale, permuted, random_blocks, write_gguf
-from tests.checkpoints.qwen2_vl import VOCAB_SIZE
-from tests.checkpoints.text import make_text_checkpoint
+from tests.checkpoints.text import make_text_checkpoint, make_wide_checkpoint
 from tests.engine.harness import Harness, make_prompt
 from tests.engine.levels import assert_stays_near_float32, needs_kernels
 from tests.engine.worker.models.steps import assert_same
@@ -100,26 +99,6 @@ def test_experts_agree(tmp_path: Path, kind: str) -> None:
         Qwen3MoeForCausalLM(config).save_pretrained(checkpoint)
     file = write_gguf(tmp_path / "model.gguf", checkpoint, "qwen3moe", kind)
     assert_agrees(file, checkpoint, "qwen3moe")
-
-
-def make_wide_checkpoint(folder: Path) -> Path:
-    """Writes a Llama whose rows are wide enough for blocks of 256 values."""
-    checkpoint = make_text_checkpoint(folder, "smollm2")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        config = LlamaConfig(
-            vocab_size=VOCAB_SIZE,
-            hidden_size=256,
-            intermediate_size=512,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=512,
-            eos_token_id=None,
-            bos_token_id=None,
-        )
-        LlamaForCausalLM(config).save_pretrained(checkpoint)
-    return checkpoint
 
 
 @pytest.mark.parametrize("kind", [*SERVED_TYPES, *MIXES])
