@@ -4,7 +4,7 @@
 # make check       run the quick checks: format, lint, types, imports, words, protos, generated files.
 # make generate    regenerate what is generated: code and documents from the protos, tables in docs/models.md.
 # make docs        build the documentation as a site in build/site; a broken link is an error.
-# make fuzz        fuzz the parsers of untrusted bytes for a minute, from fixed seeds; FUZZ="--seconds 600" for another run.
+# make fuzz        fuzz the parsers of untrusted bytes for half a minute, from fixed seeds; FUZZ="--seconds 600" for another run.
 # make chaos       attack a real server for a minute, from a fixed seed; CHAOS="--seconds 3600 --kills 100" for another run.
 # make mesh        start three servers and one gateway on this machine and show their load. Ctrl-C ends all; MESH="--help".
 # make rehearse    rehearse several servers: 600 conversations with keys, rolling restarts; REHEARSE="--help".

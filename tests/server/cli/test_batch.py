@@ -95,7 +95,7 @@ def test_answers_every_kind_of_request_with_its_own_document(tmp_path: Path) -> 
 
 def test_asks_a_server_that_runs(tmp_path: Path, shared_server: Served) -> None:
     requests, results = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    target = f"--target=127.0.0.1:{shared_server.port}"
+    target = f"--target={shared_server.target}"
     requests.write_text(line("text", asked("Hi")) + line("invalid", asked("Hi", temperature="hot")))
     for _ in range(2):
         status, output = run(requests, results, target)
@@ -107,13 +107,19 @@ def test_asks_a_server_that_runs(tmp_path: Path, shared_server: Served) -> None:
     assert (status, "Is the server running?" in output) == (1, True), output
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_goes_on_where_it_was_stopped(tmp_path: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("how", "own_server"), [(signal.SIGINT, False), (signal.SIGTERM, True), (signal.SIGKILL, True)]
+)
+def test_goes_on_where_it_was_stopped(
+    tmp_path: Path, shared_server: Served, how: signal.Signals, own_server: bool
+) -> None:
     requests, results = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     names = [f"r{index}" for index in range(24)]
     requests.write_text("".join(line(name, asked(f"Say {name}", max_tokens=48, ignore_eos=True)) for name in names))
+    target = f"--target={shared_server.target}"
+    flags = ["--at-once=2"] if own_server else ["--at-once=2", target]
     process = subprocess.Popen(
-        command(requests, results, "--at-once=2"), cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command(requests, results, *flags), cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     assert eventually(lambda: results.exists() and results.read_text().count("\n") >= 3, timeout_seconds=120)
     if how is signal.SIGKILL:
@@ -127,7 +133,7 @@ def test_goes_on_where_it_was_stopped(tmp_path: Path, how: signal.Signals) -> No
     stopped = results.read_text()
     assert 3 <= stopped.count("\n") < len(names)
     results.write_text(stopped + '{"custom_id": "r23", "resp')  # as a crash may leave it
-    status, output = run(requests, results)
+    status, output = run(requests, results, target)
     assert status == 0, output
     assert results.read_text().startswith(stopped)
     responses = read(results)
