@@ -3,12 +3,14 @@
     python -m bench.serving.frontend [--front-ends 1] [--streams 16] [--step-ms 30] [--seconds 10]
 
 Starts the server with `tests.engine.scripted_engine` and Envoy, runs the streams over REST and then over gRPC, and
-prints the CPU time of the front end and of Envoy: microseconds per token, and the share of a core; and the median time
-between two chunks at the client, of which each step gives a stream one. With several front ends it prints their sum,
-and the supervisor's time.
+prints the CPU time of the front end and of Envoy: microseconds per token, also without what it takes to begin and to
+end the streams, and the share of a core; and the median time between two chunks at the client, of which each step gives
+a stream one. With several front ends it prints their sum, and the supervisor's time. The last row is a server that only
+writes such messages, with gRPC's library alone.
 """
 
 import argparse
+import asyncio
 import os
 import random
 import socket
@@ -16,13 +18,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+import grpc
+import grpc.aio
 import uvloop
 
 from bench.figures import table
@@ -37,6 +42,10 @@ from glimpse.server.processes.run import run as run_server
 from glimpse.server.settings import EngineSettings, ListenSettings, Settings
 
 _READY = "ready"
+_BARE_METHOD = "/bare/Stream"
+_BARE_MESSAGE = b"x" * 250
+_BEGIN_SECONDS = 2.0
+_END_SECONDS = 0.5
 _KINDS = ("supervisor", "front end", "Envoy")
 _MARKS = {"processes.front_end": "front end", "scripted_engine": "engine", "envoy": "Envoy"}
 """Part of a command line → what the process is."""
@@ -48,7 +57,44 @@ class Cost:
 
     process: str
     microseconds_per_token: float
+    steady_microseconds: float
+    """From `_BEGIN_SECONDS` after the begin to `_END_SECONDS` before the end."""
     share_of_core: float
+
+
+class Meter:
+    """Reads the CPU time of processes while streams run."""
+
+    def __init__(self, processes: dict[str, list[int]], seconds: float) -> None:
+        """`processes`: by kind. `seconds`: how long the streams run, at least."""
+        self._processes = processes
+        self._seconds = seconds
+        self._readings: list[tuple[float, dict[str, float]]] = []
+
+    def read(self) -> None:
+        used = {kind: cpu_seconds(each) for kind, each in self._processes.items()}
+        self._readings.append((time.perf_counter(), used))
+
+    async def read_between(self) -> None:
+        """Reads after the begin and before the end."""
+        await asyncio.sleep(_BEGIN_SECONDS)
+        self.read()
+        await asyncio.sleep(self._seconds - _BEGIN_SECONDS - _END_SECONDS)
+        self.read()
+
+    def costs(self, token_times: list[float]) -> list[Cost]:
+        """Returns the cost of each kind; the readings are those of the begin, in between, and of the end."""
+        (first, begin), (second, after_begin), (third, before_end), (last, end) = self._readings
+        num_steady = sum(second <= at < third for at in token_times)
+        return [
+            Cost(
+                process=kind,
+                microseconds_per_token=1e6 * (end[kind] - begin[kind]) / len(token_times),
+                steady_microseconds=1e6 * (before_end[kind] - after_begin[kind]) / num_steady,
+                share_of_core=(end[kind] - begin[kind]) / (last - first),
+            )
+            for kind in self._processes
+        ]
 
 
 async def serve(checkpoint: Path, step_ms: float, num_front_ends: int, port: int, http_port: int) -> None:
@@ -69,7 +115,9 @@ async def serve(checkpoint: Path, step_ms: float, num_front_ends: int, port: int
     )
 
 
-async def measure(target: str, pid: int, *, num_streams: int, num_tokens: int) -> tuple[list[Cost], float]:
+async def measure(
+    target: str, pid: int, *, num_streams: int, num_tokens: int, seconds: float
+) -> tuple[list[Cost], float]:
     """Runs the streams. Returns their costs, and the median time between two chunks in milliseconds."""
     draw = random.Random()
     async with make_client(target, model=None if target.startswith("http") else "", ignore_eos=True) as client:
@@ -77,23 +125,61 @@ async def measure(target: str, pid: int, *, num_streams: int, num_tokens: int) -
         sizes = Sizes(prompt_tokens=64, side=0, num_turns=1)
         sessions = [text_session(draw, prompts, sizes) for _ in range(num_streams)]
         processes = _by_kind(pid)
-        before = {kind: cpu_seconds(each) for kind, each in processes.items()}
-        begun = time.perf_counter()
-        gathered = await closed_loop(
-            client, sessions, concurrency=num_streams, max_tokens=num_tokens, on_answer=lambda: None
-        )
-        seconds = time.perf_counter() - begun
+        meter = Meter({kind: processes[kind] for kind in _KINDS if kind in processes}, seconds)
+        meter.read()
+        streams = closed_loop(client, sessions, concurrency=num_streams, max_tokens=num_tokens, on_answer=lambda: None)
+        gathered, _ = await asyncio.gather(streams, meter.read_between())
+        meter.read()
     if gathered.failures:
         raise AskError(gathered.failures[0])
-    tokens = sum(answer.output_tokens for _, answer in gathered.answers)
-    used = {kind: cpu_seconds(each) - before[kind] for kind, each in processes.items()}
-    gaps = [after - before for _, answer in gathered.answers for before, after in pairwise(answer.token_times)]
-    costs = [
-        Cost(process=kind, microseconds_per_token=1e6 * used[kind] / tokens, share_of_core=used[kind] / seconds)
-        for kind in _KINDS
-        if kind in used
-    ]
-    return costs, 1000 * median(gaps)
+    arrivals = [answer.token_times for _, answer in gathered.answers]
+    return meter.costs([*chain(*arrivals)]), 1000 * _median_gap(arrivals)
+
+
+async def serve_bare(port: int, step_ms: float, num_tokens: int) -> None:
+    """Writes as many messages to each stream, one in each step. Serves until killed."""
+    waiting = list[asyncio.Future[None]]()
+
+    async def stream(_request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        for _ in range(num_tokens):
+            waiting.append(asyncio.get_running_loop().create_future())
+            await waiting[-1]
+            await context.write(_BARE_MESSAGE)
+
+    _, service, method = _BARE_METHOD.split("/")
+    server = grpc.aio.server()
+    handlers = {method: grpc.unary_stream_rpc_method_handler(stream)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    print(_READY, flush=True)
+    while True:
+        await asyncio.sleep(step_ms / 1000)
+        for future in waiting:
+            future.set_result(None)
+        waiting.clear()
+
+
+async def measure_bare(port: int, pid: int, *, num_streams: int, seconds: float) -> tuple[list[Cost], float]:
+    """Runs the streams of the bare server. Returns as `measure`."""
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call: Any = channel.unary_stream(_BARE_METHOD)
+
+        async def times() -> list[float]:
+            return [time.perf_counter() async for _ in call(b"")]
+
+        meter = Meter({"bare server": [pid]}, seconds)
+        meter.read()
+        reading = asyncio.create_task(meter.read_between())
+        arrivals = await asyncio.gather(*(times() for _ in range(num_streams)))
+        await reading
+        meter.read()
+    return meter.costs([*chain(*arrivals)]), 1000 * _median_gap(arrivals)
+
+
+def _median_gap(arrivals: Iterable[Sequence[float]]) -> float:
+    """Returns the median time between two arrivals of a stream, in seconds."""
+    return median(after - before for each in arrivals for before, after in pairwise(each))
 
 
 def _by_kind(root: int) -> dict[str, list[int]]:
@@ -108,11 +194,8 @@ def _by_kind(root: int) -> dict[str, list[int]]:
 
 
 @contextmanager
-def _serving(checkpoint: Path, step_ms: float, num_front_ends: int) -> Generator[tuple[int, int, int]]:
-    """Yields the server's process id, its gRPC port and Envoy's port."""
-    port, http_port = _free_port(), _free_port()
-    options = [f"--checkpoint={checkpoint}", f"--step-ms={step_ms}", f"--front-ends={num_front_ends}"]
-    options.append(f"--serve={port},{http_port}")
+def _serving(*options: str) -> Generator[int]:
+    """Yields the process id of a server that this module's options start."""
     with tempfile.TemporaryFile() as log:
         command = [sys.executable, "-m", "bench.serving.frontend", *options]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -120,7 +203,7 @@ def _serving(checkpoint: Path, step_ms: float, num_front_ends: int) -> Generator
             assert server.stdout is not None
             if server.stdout.readline().strip() != _READY:
                 raise AskError("the server did not start")
-            yield server.pid, port, http_port
+            yield server.pid
         finally:
             server.kill()  # its engine and its gateway end with it
             server.wait()
@@ -136,17 +219,24 @@ async def run(arguments: argparse.Namespace) -> str:
     """Measures REST and gRPC; returns the table."""
     rows: list[list[str]] = []
     num_tokens = round(1000 * arguments.seconds / arguments.step_ms)
-    with _serving(arguments.checkpoint, arguments.step_ms, arguments.front_ends) as (pid, port, http_port):
+    port, http_port = _free_port(), _free_port()
+    options = [f"--step-ms={arguments.step_ms}", f"--checkpoint={arguments.checkpoint}"]
+    options += [f"--front-ends={arguments.front_ends}", f"--serve={port},{http_port}"]
+    with _serving(*options) as pid:
         for protocol, target in (("REST", f"http://127.0.0.1:{http_port}/v1"), ("gRPC", f"grpc://127.0.0.1:{port}")):
-            costs, gap_ms = await measure(target, pid, num_streams=arguments.streams, num_tokens=num_tokens)
-            for cost in costs:
-                figures = [
-                    f"{cost.microseconds_per_token:.0f}",
-                    f"{100 * cost.share_of_core:.1f} %",
-                    f"{gap_ms:.2f} ms",
-                ]
-                rows.append([protocol, cost.process, *figures])
-    return table(["protocol", "process", "µs a token", "of a core", "between chunks"], rows)
+            costs, gap_ms = await measure(
+                target, pid, num_streams=arguments.streams, num_tokens=num_tokens, seconds=arguments.seconds
+            )
+            rows += [_row(protocol, cost, gap_ms) for cost in costs]
+    with _serving(f"--step-ms={arguments.step_ms}", f"--seconds={arguments.seconds}", f"--serve-bare={port}") as pid:
+        costs, gap_ms = await measure_bare(port, pid, num_streams=arguments.streams, seconds=arguments.seconds)
+        rows += [_row("gRPC", cost, gap_ms) for cost in costs]
+    return table(["protocol", "process", "µs a token", "steady", "of a core", "between chunks"], rows)
+
+
+def _row(protocol: str, cost: Cost, gap_ms: float) -> list[str]:
+    microseconds = [f"{cost.microseconds_per_token:.0f}", f"{cost.steady_microseconds:.0f}"]
+    return [protocol, cost.process, *microseconds, f"{100 * cost.share_of_core:.1f} %", f"{gap_ms:.2f} ms"]
 
 
 def main() -> None:
@@ -155,10 +245,14 @@ def main() -> None:
     parser.add_argument("--front-ends", type=int, default=1)
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--step-ms", type=float, default=30.0, help="between one token of a stream and the next")
-    parser.add_argument("--seconds", type=float, default=10.0, help="length of each run, in seconds")
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of each run, 3 s at least")
     parser.add_argument("--serve", help=argparse.SUPPRESS)  # PORT,HTTP_PORT: how it starts its own server
+    parser.add_argument("--serve-bare", type=int, help=argparse.SUPPRESS)  # PORT
     arguments = parser.parse_args()
-    if arguments.serve:
+    if arguments.serve_bare:
+        num_tokens = round(1000 * arguments.seconds / arguments.step_ms)
+        uvloop.run(serve_bare(arguments.serve_bare, arguments.step_ms, num_tokens))
+    elif arguments.serve:
         port, http_port = map(int, arguments.serve.split(","))
         uvloop.run(serve(arguments.checkpoint, arguments.step_ms, arguments.front_ends, port, http_port))
     else:

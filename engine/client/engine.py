@@ -10,6 +10,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 
 from glimpse.engine.client.mailbox import Mailbox
 from glimpse.engine.client.supervisor import EngineState
@@ -29,9 +30,12 @@ from glimpse.engine.protocol.messages import (
     error_event,
 )
 from glimpse.frames import MessageTooLargeError
+from glimpse.streams import Stream
 
 _EVENTS_PER_TURN = 16
 """Events that are handled in one turn of the event loop. Those with log-probabilities wait for turns of their own."""
+_RECEIVED_PER_TURN = 64
+"""Events that receivers take in one turn."""
 
 OnAbandoned = Callable[[TokenEvent], None]
 """Called with the last event of an answer that nobody waits for any more."""
@@ -89,19 +93,18 @@ class Engine(ABC):
         """Returns an id for a request, or for a flow, that no other one has. Clients may use a name twice."""
         return f"{name}/{self._origin}{next(self._serials)}"
 
-    def generate(
-        self, request: Generate, *, on_abandoned: OnAbandoned | None = None
-    ) -> AsyncGenerator[TokenEvent, None]:
+    def generate(self, request: Generate, *, on_abandoned: OnAbandoned | None = None) -> Stream[TokenEvent]:
         """Returns the events of a request and its siblings. The last event of each answer has `finish` set.
 
         Events that arrive while the consumer is busy are merged into one for each answer. If the engine is not ready,
         the last event is an ERROR of UNAVAILABLE, and if it dies, of DIED. Closing the iterator early cancels the
         answers that have not ended; `on_abandoned` is called with their last events, unless the engine dies first.
+        A receiver gets no last event.
 
         Raises:
             ValueError: a request id is already in use.
         """
-        return self._events(request, on_abandoned)
+        return Stream(partial(self._events, request, on_abandoned))
 
     async def embed(self, request: Embed, *, on_abandoned: OnAbandoned | None = None) -> TokenEvent:
         """Returns the last event of a request, as `generate` yields it. Cancelling this call cancels the request.
@@ -109,7 +112,7 @@ class Engine(ABC):
         Raises:
             ValueError: the request id is already in use.
         """
-        async with aclosing(self._events(request, on_abandoned)) as events:
+        async with aclosing(self._events(request, on_abandoned, None)) as events:
             return await anext(events)
 
     async def change_adapters(self, request: LoadAdapter | UnloadAdapter) -> TokenEvent:
@@ -118,10 +121,12 @@ class Engine(ABC):
         Raises:
             ValueError: the request id is already in use.
         """
-        async with aclosing(self._events(request, None)) as events:
+        async with aclosing(self._events(request, None, None)) as events:
             return await anext(events)
 
-    async def _events(self, request: Request, on_abandoned: OnAbandoned | None) -> AsyncGenerator[TokenEvent, None]:
+    async def _events(
+        self, request: Request, on_abandoned: OnAbandoned | None, stream: Stream[TokenEvent] | None
+    ) -> AsyncGenerator[TokenEvent, None]:
         request_ids = request.request_ids
         if taken := self._mailboxes.keys() & set(request_ids):
             raise ValueError(f"request id {min(taken)!r} is already in use")
@@ -129,7 +134,7 @@ class Engine(ABC):
             for request_id in request_ids:
                 yield error_event(request_id, refusal)
             return
-        mailbox = Mailbox()
+        mailbox = Mailbox(stream)
         self._mailboxes |= dict.fromkeys(request_ids, mailbox)
         try:
             num_open = len(request_ids)
@@ -163,26 +168,34 @@ class Engine(ABC):
     async def _deliver(self, step: Step) -> None:
         """Puts the events of a step into their mailboxes, some in each turn of the event loop.
 
-        A consumer takes about 0.1 ms for an event. The RPCs that arrive meanwhile begin between two turns.
+        A consumer takes about 0.1 ms for an event, a receiver a quarter. The RPCs that arrive meanwhile begin between
+        two turns.
         """
         if self._on_stats is not None:
             self._on_stats(step.stats)
         # First tokens come first: a consumer is woken in its turn, and a large step wakes hundreds.
         events = sorted(step.events, key=self._has_begun)
-        for index, event in enumerate(events, start=1):
-            self._put(event)
-            if index % _EVENTS_PER_TURN == 0:
+        num_woken = num_received = 0
+        for event in events:
+            if self._put(event):
+                num_received += 1
+            else:
+                num_woken += 1
+            if num_woken == _EVENTS_PER_TURN or num_received == _RECEIVED_PER_TURN:
+                num_woken = num_received = 0
                 await asyncio.sleep(0)
 
-    def _put(self, event: TokenEvent) -> None:
-        """Puts an event into the mailbox of its request."""
+    def _put(self, event: TokenEvent) -> bool:
+        """Puts an event into the mailbox of its request. Returns whether a receiver has taken it."""
+        is_received = False
         mailbox = self._mailboxes.get(event.request_id)
         if mailbox is not None:
-            mailbox.put(event)
+            is_received = mailbox.put(event)
             if event.finish is not None:
                 del self._mailboxes[event.request_id]
         elif event.finish is not None and event.request_id in self._abandoned:
             self._abandoned.pop(event.request_id)(event)
+        return is_received
 
     def _has_begun(self, event: TokenEvent) -> bool:
         mailbox = self._mailboxes.get(event.request_id)

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from glimpse.engine.protocol.messages import FinishReason, TokenEvent
+from glimpse.streams import Stream
 
 _MAX_LOGPROB_EVENTS = 8
 """Events with log-probabilities that are merged into one: each takes up to a millisecond of its consumer's time."""
@@ -49,7 +50,9 @@ class _Unread:
 class Mailbox:
     """The events of one consumer's requests that it has not taken yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: Stream[TokenEvent] | None = None) -> None:
+        """`stream`: through which the consumer takes the events."""
+        self._stream = stream
         self._unread: dict[str, TokenEvent | _Unread] = {}
         """By request id: one event, as mostly, or several. None is empty."""
         self._arrival: asyncio.Future[None] | None = None
@@ -57,15 +60,26 @@ class Mailbox:
         self.has_begun = False
         """Whether an event has come."""
 
-    def put(self, event: TokenEvent) -> None:
+    def put(self, event: TokenEvent) -> bool:
+        """Returns whether a receiver has taken it. If not, the consumer's task will."""
         self.has_begun = True
+        arrival = None if self._arrival is None or self._arrival.done() else self._arrival
+        if arrival is not None and event.finish is None and self._stream is not None:  # and nothing is unread
+            receiver = self._stream.receiver
+            if receiver is not None and receiver.is_free():
+                try:
+                    receiver.take(event)
+                except Exception as error:
+                    arrival.set_exception(error)
+                return True
         held = self._unread.setdefault(event.request_id, event)
         if held is not event:
             if not isinstance(held, _Unread):
                 held = self._unread[event.request_id] = _Unread(held)
             held.add(event)
-        if self._arrival is not None and not self._arrival.done():
-            self._arrival.set_result(None)
+        if arrival is not None:
+            arrival.set_result(None)
+        return False
 
     @property
     def unread(self) -> list[TokenEvent]:

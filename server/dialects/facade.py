@@ -45,6 +45,7 @@ from glimpse.server.rpc.typed_handlers import (
     UnaryHandler,
     register_methods,
 )
+from glimpse.streams import Receiver, Stream
 
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
@@ -220,6 +221,8 @@ class Endpoint:
         documents, call, named = JsonChunks(self._codec.encode), writer.rpc.call, self._binding.names_events
         alive = writer.pinging(self._ping, self._ping_seconds)
         async with alive, aclosing(stream(request.take(), call)) as chunks:
+            if isinstance(chunks, Stream):
+                chunks.receiver = writer.receiver(_EVENTS, lambda chunk: event(documents.encode(chunk), named=named))
             async for chunk in chunks:
                 if isinstance(chunk, TextChunk):
                     document = documents.encode(chunk)
@@ -315,6 +318,15 @@ class _ResponseWriter:
             await self.send_headers()
         await self.rpc.write(encoded_body(content_type, data))
         self._written_at = time.monotonic()
+
+    def receiver(self, content_type: str, encode: Callable[[Any], bytes]) -> Receiver[Any]:
+        """Returns what writes values as bodies, after the first body."""
+
+        def body(value: Any) -> bytes:
+            self._written_at = time.monotonic()
+            return encoded_body(content_type, encode(value))
+
+        return self.rpc.receiver(body)
 
     @asynccontextmanager
     async def pinging(self, ping: bytes, seconds: float) -> AsyncGenerator[None]:

@@ -7,10 +7,12 @@ or the async generator is closed), the engine's work is cancelled too.
 import itertools
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import AsyncExitStack, aclosing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from threading import Event
 
 from glimpse.engine.checkpoint.text.conversation import ChatMessage
+from glimpse.engine.checkpoint.text.grounding import Grounding
 from glimpse.engine.checkpoint.text.output_processor import Delta, OutputProcessor, TokenText, prompt_token_texts
 from glimpse.engine.checkpoint.text.reasoning import ReasoningFormat
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
@@ -44,6 +46,7 @@ from glimpse.server.generation.usage import LoadedPrompt, Usage
 from glimpse.server.request import GenerationRequest
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import RequestTimer
+from glimpse.streams import Stream
 
 _SCORED_TOKEN_BYTES = 256
 """About what a token of a prompt takes in a response, with its log-probability and those of others."""
@@ -78,19 +81,23 @@ class CompletionGenerator:
         """Returns what the engine reported when it became ready. Raises EngineError (UNAVAILABLE) if it is not."""
         return check_ready(self._engine)
 
-    async def generate(
-        self, request: GenerationRequest, call: CallContext, usage: Usage
-    ) -> AsyncGenerator[Delta, None]:
-        """Yields deltas as they arrive; those of several completions are interleaved.
+    def generate(self, request: GenerationRequest, call: CallContext, usage: Usage) -> Stream[Delta]:
+        """Returns deltas as they arrive; those of several completions are interleaved.
 
         Clients share the engine equally, and the prompts and completions of a request share what it gets.
         The first delta is yielded after the engine's first event, so a request that fails earlier yields nothing.
-        Each delta is added to `usage` and to the call's token counts before it is yielded.
+        Each delta is added to `usage` and to the call's token counts before it is yielded. A receiver gets only deltas
+        without `tokens` and `finish`, none of them the first of a completion.
 
         Raises, in addition to the errors of `PromptLoader.load`:
             InvalidRequest: a constraint of the request cannot be enforced.
             EngineError: the engine refused the request or could not finish it.
         """
+        return Stream(partial(self._generate, request, call, usage))
+
+    async def _generate(
+        self, request: GenerationRequest, call: CallContext, usage: Usage, own: Stream[Delta]
+    ) -> AsyncGenerator[Delta, None]:
         timer = RequestTimer(self._metrics)
         constraints = await self._build_constraints(request, call)
         async with AsyncExitStack() as stack:
@@ -111,27 +118,22 @@ class CompletionGenerator:
                 call.ticket.submit(num_tokens=usage.prompt_tokens, num_media_tokens=sum(usage.media_tokens.values()))
             timer.submit((len(prompt.token_ids) for prompt in prompts), num_completions=request.num_completions)
             streams = [
-                self._prompt_deltas(request, index, prompt, constraints, call, flow)
+                Stream(partial(self._prompt_deltas, request, index, prompt, constraints, call, flow))
                 for index, prompt in enumerate(prompts)
             ]
             deltas = await stack.enter_async_context(aclosing(merge_streams(streams)))
             answers = None
             if constraints.reader is not None and not call.is_json:  # in JSON the text is the message
                 answers = TypedAnswers(constraints.reader, call.client)
+            counts = _Counts(request, call, usage, timer)
+            # Of several prompts, none may overtake another that waits for the consumer.
+            if own.receiver is not None and answers is None and len(streams) == 1:
+                streams[0].receiver = own.receiver.of(counts.add)
             is_first = True
             async for delta in deltas:
-                index, num_tokens = delta.index, len(delta.token_ids)
-                timer.observe_tokens(index, num_tokens, delta.stats)
+                counts.add(delta)
                 if is_first:
                     call.ticket.end_waiting()
-                if delta.finish is not None:
-                    timer.finish(index, delta.finish)
-                usage.add_delta(index // request.num_completions, delta)
-                if request.return_timings:
-                    usage.timings = timer.timings(call.ticket.arrived, usage.media_usage)
-                call.prompt_tokens, call.completion_tokens = usage.prompt_tokens, usage.completion_tokens
-                if not request.return_token_ids:
-                    delta.token_ids = ()
                 if answers is not None:
                     await answers.add(delta)
                 yield delta
@@ -188,6 +190,7 @@ class CompletionGenerator:
         constraints: OutputConstraints,
         call: CallContext,
         flow: str,
+        own: Stream[Delta],
     ) -> AsyncGenerator[Delta, None]:
         """Yields the deltas of one prompt's completions. `flow` names the whole request."""
         reasoning = self._reasoning_tags(request, prompt)
@@ -197,7 +200,7 @@ class CompletionGenerator:
         indices = itertools.count(prompt_index * request.num_completions)
         images = placements(prompt.seen) if request.grounding else ()
         running = {
-            each: (
+            each: _Completion(
                 next(indices),
                 self._new_parser(request, constraints, reasoning),
                 self._new_grounding_reader(request, reasoning, images),
@@ -208,8 +211,8 @@ class CompletionGenerator:
         scores = None
         if sampling.prompt_logprobs is not None:
             scores = _PromptScores(self._tokenizer, prompt.token_ids, call.client)
-        own = self._engine.generate(generate, on_abandoned=charge_if_unused(call))
-        async with aclosing(_until(call.deadline, own)) as events:
+        answers = self._engine.generate(generate, on_abandoned=charge_if_unused(call))
+        async with aclosing(_until(call.deadline, answers)) as events:
             async for event in events:
                 for each in (event,) if scores is None else await scores.ready(event):
                     if each.request_id not in running:
@@ -218,23 +221,22 @@ class CompletionGenerator:
                         check_end(self._engine, each)
                     if each.logprobs:
                         await turns.next(call.client)
-                    index, parser, grounding = running[each.request_id]
-                    delta = parser.feed(each)
-                    if grounding is not None:
-                        grounding.feed(each, delta)
-                    delta.index = index
-                    if index not in begun:
-                        begun.add(index)
+                    completion = running[each.request_id]
+                    delta = completion.read(each)
+                    if delta.index not in begun:
+                        begun.add(delta.index)
                         delta.prompt_token_ids = prompt.token_ids if request.return_token_ids else ()
                         delta.prompt_tokens = () if scores is None else scores.tokens
                     if delta.finish is not None:
-                        delta.groundings = () if grounding is None else await grounding.find(call.client)
+                        delta.groundings = await completion.groundings(call.client)
                         del running[each.request_id]
                         if delta.stop_string and running:
                             self._engine.cancel(each.request_id)
                     yield delta
                     if not running:
                         return
+                if len(begun) == len(ids) and own.receiver is not None and _may_be_received(sampling):
+                    answers.receiver = own.receiver.of(lambda event: running[event.request_id].read(event))
 
     def _reasoning_tags(self, request: GenerationRequest, prompt: LoadedPrompt) -> ReasoningTags | None:
         """Returns the tags between which the completions of a prompt may reason; None if they do not."""
@@ -320,6 +322,55 @@ class CompletionGenerator:
         )
 
 
+@dataclass(slots=True)
+class _Completion:
+    """A completion that has not ended."""
+
+    index: int
+    parser: CompletionParser
+    grounding: GroundingReader | None
+
+    def read(self, event: TokenEvent) -> Delta:
+        delta = self.parser.feed(event)
+        if self.grounding is not None:
+            self.grounding.feed(event, delta)
+        delta.index = self.index
+        return delta
+
+    async def groundings(self, client: str) -> tuple[Grounding, ...]:
+        return () if self.grounding is None else await self.grounding.find(client)
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What is told of a request while it is answered."""
+
+    request: GenerationRequest
+    call: CallContext
+    usage: Usage
+    timer: RequestTimer
+
+    def add(self, delta: Delta) -> Delta:
+        """Adds a delta, and returns it as the request asks for it."""
+        self.timer.observe_tokens(delta.index, len(delta.token_ids), delta.stats)
+        if delta.finish is not None:
+            self.timer.finish(delta.index, delta.finish)
+        usage, call = self.usage, self.call
+        usage.add_delta(delta.index // self.request.num_completions, delta)
+        if self.request.return_timings:
+            usage.timings = self.timer.timings(call.ticket.arrived, usage.media_usage)
+        call.prompt_tokens, call.completion_tokens = usage.prompt_tokens, usage.completion_tokens
+        if not self.request.return_token_ids:
+            delta.token_ids = ()
+        return delta
+
+
+def _may_be_received(sampling: SamplingParams) -> bool:
+    """Whether a receiver may get later deltas: log-probabilities take long to render, and a stop string ends a
+    completion before the engine does."""
+    return not sampling.stop and sampling.logprobs is None and sampling.prompt_logprobs is None
+
+
 class _PromptScores:
     """The log-probabilities of a prompt, which its first answer brings. The events of the others wait for them."""
 
@@ -377,12 +428,12 @@ def _counting_aborts(timer: RequestTimer) -> Generator[None]:
         timer.abort(reason)
 
 
-def _until(deadline: float | None, events: AsyncGenerator[TokenEvent, None]) -> AsyncGenerator[TokenEvent, None]:
+def _until(deadline: float | None, events: Stream[TokenEvent]) -> Stream[TokenEvent] | AsyncGenerator[TokenEvent, None]:
     """Yields the events. Raises DeadlineExceededError if the deadline passes before the next one. Closes them."""
     return events if deadline is None else _timed(deadline, events)
 
 
-async def _timed(deadline: float, events: AsyncGenerator[TokenEvent, None]) -> AsyncGenerator[TokenEvent, None]:
+async def _timed(deadline: float, events: Stream[TokenEvent]) -> AsyncGenerator[TokenEvent, None]:
     async with aclosing(events):
         while True:
             async with within(deadline):

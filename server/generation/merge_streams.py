@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
+
+from glimpse.streams import Stream
 
 _T = TypeVar("_T")
+_Values: TypeAlias = AsyncGenerator[_T, None] | Stream[_T]
 
 
-def merge_streams(streams: Sequence[AsyncGenerator[_T, None]]) -> AsyncGenerator[_T, None]:
+def merge_streams(streams: Sequence[_Values[_T]]) -> _Values[_T]:
     """Yields the values of all streams as they arrive.
 
     Advances a stream only after its last value was consumed, so a slow consumer applies back-pressure to every stream.
@@ -16,7 +19,7 @@ def merge_streams(streams: Sequence[AsyncGenerator[_T, None]]) -> AsyncGenerator
     return streams[0] if len(streams) == 1 else _merge(streams)
 
 
-async def _merge(streams: Sequence[AsyncGenerator[_T, None]]) -> AsyncGenerator[_T, None]:
+async def _merge(streams: Sequence[_Values[_T]]) -> AsyncGenerator[_T, None]:
     waits = {asyncio.create_task(_next(stream)): index for index, stream in enumerate(streams)}
     try:
         while waits:
@@ -33,14 +36,14 @@ async def _merge(streams: Sequence[AsyncGenerator[_T, None]]) -> AsyncGenerator[
         await _close(streams, list(waits))
 
 
-async def _next(stream: AsyncGenerator[_T, None]) -> tuple[_T] | None:
+async def _next(stream: _Values[_T]) -> tuple[_T] | None:
     """Returns the next value in a tuple, or None after the last."""
     async for value in stream:
         return (value,)
     return None
 
 
-async def _close(streams: Sequence[AsyncGenerator[_T, None]], waits: Sequence[asyncio.Task[tuple[_T] | None]]) -> None:
+async def _close(streams: Sequence[_Values[_T]], waits: Sequence[asyncio.Task[tuple[_T] | None]]) -> None:
     for wait in waits:
         wait.cancel()
     await asyncio.gather(*waits, return_exceptions=True)

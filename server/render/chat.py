@@ -149,23 +149,8 @@ class ChunkRenderer:
         A completion's first message carries the role, the sampled video frames and the prompt's token ids, its last
         only the finish reason, and the boxes and points.
         """
-        first = delta.index not in self._begun
-        has_more = first or delta.reasoning or delta.tool_calls or delta.tokens or delta.token_ids
-        # A delta may be empty: text is withheld while it may be part of a character, a stop string or a tool call.
-        if delta.text and not has_more:
-            yield TextChunk(self._template(delta.index), delta.text)
-        elif has_more:
-            self._begun.add(delta.index)
-            choice = chat_pb2.ChunkChoice(
-                index=delta.index, delta=_render_delta(delta, first=first), token_ids=delta.token_ids
-            )
-            chunk = self._chunk(choice, media=self._usage.media if first else ())
-            add_logprobs(chunk.choices[0].logprobs.content, delta.tokens)
-            if first:
-                chunk.prompt_token_ids.extend(delta.prompt_token_ids)
-                chunk.prompt_logprobs.extend(render_prompt_logprobs([delta]))
-                chunk.images.extend(render_images(self._usage.media) if self._with_images else ())
-            yield chunk
+        if (output := self.render_output(delta)) is not None:
+            yield output
         if delta.finish is not None:
             end = chat_pb2.ChunkChoice(
                 index=delta.index,
@@ -175,6 +160,25 @@ class ChunkRenderer:
             )
             _add_answer(end, delta)
             yield self._chunk(end)
+
+    def render_output(self, delta: Delta) -> chat_pb2.StreamChatCompletionResponse | TextChunk | None:
+        """Renders what a delta adds to its completion; None if it is nothing."""
+        first = delta.index not in self._begun
+        has_more = first or delta.reasoning or delta.tool_calls or delta.tokens or delta.token_ids
+        # A delta may be empty: text is withheld while it may be part of a character, a stop string or a tool call.
+        if not has_more:
+            return TextChunk(self._template(delta.index), delta.text) if delta.text else None
+        self._begun.add(delta.index)
+        choice = chat_pb2.ChunkChoice(
+            index=delta.index, delta=_render_delta(delta, first=first), token_ids=delta.token_ids
+        )
+        chunk = self._chunk(choice, media=self._usage.media if first else ())
+        add_logprobs(chunk.choices[0].logprobs.content, delta.tokens)
+        if first:
+            chunk.prompt_token_ids.extend(delta.prompt_token_ids)
+            chunk.prompt_logprobs.extend(render_prompt_logprobs([delta]))
+            chunk.images.extend(render_images(self._usage.media) if self._with_images else ())
+        return chunk
 
     def render_usage(self) -> chat_pb2.StreamChatCompletionResponse:
         """Renders the last message of a stream that reports usage; it has no choices."""

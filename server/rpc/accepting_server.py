@@ -6,6 +6,9 @@
 - Its thread wakes the loop through a pair of sockets, by a byte for each event, of which the loop reads one a turn.
   Some 280 fit; after them, the thread waits for the loop, and everything that all RPCs wait for comes at one event a
   turn. Here the loop reads all bytes at once.
+
+The end of each write is an event too. While the loop writes to many streams, the thread can be held: it handles all
+their ends at once instead of one after another, each with a wake-up of its own.
 """
 # ruff: noqa: SLF001 - gRPC has no public function for this
 
@@ -13,7 +16,7 @@ import asyncio
 import socket
 from collections import Counter
 from collections.abc import Coroutine, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import grpc
@@ -25,8 +28,12 @@ _MOST_AT_ONCE = 64
 """RPCs of a method that are asked for beside the one that `grpc.aio` asks for, once so many have come."""
 _MOST_WAKE_UPS = 1 << 16
 """Bytes. More than fit into the socket."""
+_SEND_BYTES = 1 << 20
+"""A wake-up takes some 760 of them until it is read."""
 
 _core: Any = cygrpc
+_writer: socket.socket | None = None
+"""What gRPC's thread writes its wake-ups to."""
 
 
 def accepting_server(
@@ -49,14 +56,30 @@ def _all_wake_ups_at_once() -> Generator[None]:
     make_pair = socket.socketpair
 
     def socketpair() -> tuple[socket.socket, socket.socket]:
-        reader, writer = make_pair()
-        return _WakeUps(fileno=reader.detach()), writer
+        global _writer
+        reader, _writer = make_pair()
+        return _WakeUps(fileno=reader.detach()), _writer
 
     socket.socketpair = socketpair
     try:
         yield
     finally:
         socket.socketpair = make_pair
+
+
+@contextmanager
+def wake_ups_held() -> Generator[None]:
+    """Lets gRPC's thread wait until the block ends, once it has a few events. The block must not wait for anything."""
+    if (writer := _writer) is None:
+        yield
+        return
+    with suppress(OSError):  # the thread has ended
+        writer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            writer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
 
 
 class _AcceptingServer(Server):

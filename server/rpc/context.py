@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import grpc.aio
@@ -15,6 +15,7 @@ from glimpse.server.call.context import CallContext, new_request_id
 from glimpse.server.rpc.failure import ErrorDocument
 from glimpse.server.rpc.stopping import StopSwitch
 from glimpse.server.telemetry.ignored_fields import MAX_HEADER_CHARACTERS, ignored_fields_header, list_header
+from glimpse.streams import Receiver
 
 REQUEST_ID_HEADER = "x-request-id"
 PROMPT_TOKENS_TRAILER = "x-glimpse-prompt-tokens"
@@ -27,6 +28,8 @@ KEY_HEADER = "x-prompt-cache-key"
 CODEC_HEADER = "x-glimpse-codec"
 """Set by the gateway on requests that it made of Connect's, or of REST requests of typed methods: how their messages
 are encoded."""
+
+_T = TypeVar("_T")
 
 _ACCEPTED_ID = re.compile(r"[!-~]{1,128}")
 """Visible ASCII. The gateway accepts the same ids, so that the client is told the id that the log has."""
@@ -89,6 +92,11 @@ class Rpc:
     def write(self, message: Message | bytes) -> Coroutine[Any, Any, None]:
         """Begins to send a message of the response, once the one before is sent."""
         return self.stop.send(self.context.write, message)
+
+    def receiver(self, encode: Callable[[_T], bytes]) -> Receiver[_T]:
+        """Returns what writes values that are messages once they are encoded. The headers must have been sent."""
+        write, begin = self.context.write, self.stop.begin
+        return Receiver(lambda: self.stop.is_free, lambda value: begin(write, encode(value)))
 
 
 def metadata_value(context: grpc.aio.ServicerContext[Any, Any], name: str) -> str | None:

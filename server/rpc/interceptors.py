@@ -28,7 +28,7 @@ from glimpse.server.rpc.context import CODEC_HEADER, KEY_HEADER, Rpc, deadline, 
 from glimpse.server.rpc.errors import abort, to_status
 from glimpse.server.rpc.failure import ErrorDocument
 from glimpse.server.rpc.load_meter import REPORT_TRAILER, LoadMeter
-from glimpse.server.rpc.stopping import OpenRpcs, UnreadResponseError
+from glimpse.server.rpc.stopping import OpenRpcs, StopSwitch, UnreadResponseError
 from glimpse.server.rpc.typed_handlers import METHOD_HANDLERS
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.tracing import begin_span, end_span, make_current, trace_id_of
@@ -126,13 +126,13 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
 
     def _begin(self, method: str, context: Context) -> Rpc:
         """Returns the RPC and its call: whose it is, or why it is refused."""
-        metadata, refusal = context.invocation_metadata() or (), None
+        metadata, peer, refusal = context.invocation_metadata() or (), context.peer(), None
         try:
-            identity = self._access.authenticate(method, metadata, context.peer(), context.auth_context())
+            identity = self._access.authenticate(method, metadata, peer, context.auth_context())
         except AccessError as error:
             identity, refusal = Identity(Tenant(), is_admin=False), error
         name = identity.tenant.name
-        client = self._clients.of_tenant(name) if name else self._clients.identify(metadata, context.peer())
+        client = self._clients.of_tenant(name) if name else self._clients.identify(metadata, peer)
         ends, codec = deadline(context.time_remaining()), metadata_value(context, CODEC_HEADER)
         call = CallContext(
             request_id=request_id(context),
@@ -146,7 +146,14 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             is_json=codec in ("json", "http"),
         )
         error_document = self._error_documents.get(method.split("/")[1])
-        return Rpc(context=context, call=call, refusal=refusal, codec=codec, error_document=error_document)
+        return Rpc(
+            context=context,
+            call=call,
+            refusal=refusal,
+            codec=codec,
+            error_document=error_document,
+            stop=StopSwitch(peer),
+        )
 
     @asynccontextmanager
     async def _observe(self, method: str, rpc: Rpc) -> AsyncGenerator[None]:

@@ -22,6 +22,7 @@ from glimpse.server.rpc.errors import rich_status
 from glimpse.server.rpc.failure import RpcFailure
 from glimpse.server.rpc.http_bodies import JSON_LINES, collect, read_lines
 from glimpse.server.rpc.request_size import check_json_size
+from glimpse.server.rpc.text_chunks import TextChunk
 
 MAX_BODY_BYTES = 8 << 20
 """The largest body of an HTTP request, or line of one. The library for JSON holds several copies of a document, and
@@ -71,9 +72,11 @@ def failure_line(failure: RpcFailure) -> HttpBody:
     return _line(b"error", _write(rich_status(failure)))
 
 
-def serialize(response: Message | bytes) -> bytes:
+def serialize(response: Message | TextChunk | bytes) -> bytes:
     """Returns the bytes of a response; those of JSON pass."""
-    return response if isinstance(response, bytes) else response.SerializeToString()
+    if isinstance(response, bytes):
+        return response
+    return response.serialize() if isinstance(response, TextChunk) else response.SerializeToString()
 
 
 def _parse(message_class: type[_MessageT], document: bytes) -> _MessageT:

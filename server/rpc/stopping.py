@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, NoReturn, TypeVar
 
 from glimpse.server.errors import ServerStoppingError
+from glimpse.server.rpc.writes import Write
 
 MAX_UNREAD_SECONDS = 60.0
 """Time that a write may wait for its client to read, as at the gateway. The request keeps its place in the engine
@@ -22,71 +23,17 @@ class UnreadResponseError(Exception):
     """The server ends the RPC because its client does not read the response."""
 
 
-class _Write:
-    """A write that begins in the next turn of the event loop. No task need wait for it.
-
-    A wake-up for each token would cost as much as the write, and writes that follow one another take less time than
-    those that follow the work on their messages.
-    """
-
-    def __init__(self, operation: Coroutine[Any, Any, None]) -> None:
-        self.since = time.monotonic()
-        self._operation = operation
-        self._has_begun = False
-        self._waits_for: asyncio.Future[None] | None = None
-        self._error: Exception | None = None
-        asyncio.get_running_loop().call_soon(self._begin)
-
-    def _begin(self) -> None:
-        if not self._has_begun:
-            self._has_begun = True
-            self._go_on()
-
-    def _go_on(self) -> None:
-        """Runs the operation until it waits, or ends."""
-        self._waits_for = None
-        try:
-            self._waits_for = self._operation.send(None)
-        except StopIteration:
-            return
-        except Exception as error:
-            self._error = error
-
-    async def end(self) -> None:
-        """Waits until it has ended. Several tasks may. Raises what ends it."""
-        self._begin()
-        while (waits_for := self._waits_for) is not None:
-            if not waits_for.done():
-                await asyncio.wait((waits_for,))
-            if waits_for is self._waits_for:
-                self._go_on()
-        if self._error is not None:
-            raise self._error
-
-    @property
-    def waits_for(self) -> asyncio.Future[None] | None:
-        """What the client has to read first; None: nothing. It has begun then."""
-        self._begin()
-        return None if self._waits_for is None or self._waits_for.done() else self._waits_for
-
-    def drop(self) -> None:
-        """Ends it, whatever it waits for."""
-        if (waits_for := self.waits_for) is not None:
-            waits_for.cancel()
-        elif self._waits_for is not None:
-            self._go_on()
-        self._operation.close()
-
-
 class StopSwitch:
     """Interrupts one RPC from outside, and knows what is being written to its client."""
 
-    def __init__(self) -> None:
+    def __init__(self, peer: str = "") -> None:
+        """`peer`: the other end of its connection; see `Write`."""
+        self._peer = peer
         self._limits: list[asyncio.Timeout] = []
         """Limits of the guards around the RPC, the innermost last. They set no time until the RPC is interrupted."""
         self._error: type[ServerStoppingError | UnreadResponseError] | None = None
         """Why it is interrupted. None: it is not."""
-        self._write: _Write | None = None
+        self._write: Write | None = None
         """The last one."""
 
     @property
@@ -143,7 +90,16 @@ class StopSwitch:
             await self._sent()
         if self._error is not None:
             raise self._error
-        self._write = _Write(operation(message))
+        self.begin(operation, message)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether `begin` may be called: nothing is being written, and nothing interrupts the RPC."""
+        return self._error is None and (self._write is None or self._write.has_ended)
+
+    def begin(self, operation: Callable[[_T], Coroutine[Any, Any, None]], message: _T) -> None:
+        """Begins to write to the client; as `send`, without a wait."""
+        self._write = Write(operation(message), self._peer)
 
     async def _sent(self) -> None:
         """Waits until nothing is being written."""

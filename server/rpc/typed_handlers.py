@@ -34,11 +34,13 @@ from glimpse.server.rpc.json_messages import (
 )
 from glimpse.server.rpc.request_size import parse_message
 from glimpse.server.rpc.text_chunks import TextChunk
+from glimpse.streams import Stream
 
 V1_SERVICE_NAME = "grpc.reflection.v1.ServerReflection"
 UnaryHandler = Callable[[Any, CallContext], Awaitable[Message]]
 """Takes the request, which it alone holds; for client-streaming methods an asynchronous iterator of requests."""
-StreamHandler = Callable[[Any, CallContext], AsyncGenerator[Message | TextChunk, None]]
+Responses: TypeAlias = AsyncGenerator[Message | TextChunk, None] | Stream[Any]
+StreamHandler = Callable[[Any, CallContext], Responses]
 Handler = UnaryHandler | StreamHandler
 
 METHOD_HANDLERS: "dict[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]]]" = {
@@ -162,8 +164,10 @@ def _streaming(handler: StreamHandler, parse: _Parse) -> Callable[[Any, Rpc], Aw
     return serve
 
 
-async def _write(responses: AsyncGenerator[Message | TextChunk, None], rpc: Rpc) -> None:
+async def _write(responses: Responses, rpc: Rpc) -> None:
     encode = _CHUNK_ENCODERS.get(rpc.codec)
+    if encode is None and isinstance(responses, Stream):
+        responses.receiver = rpc.receiver(serialize)
     async for response in responses:
         if not rpc.headers_sent:
             await rpc.send_headers()
@@ -171,7 +175,7 @@ async def _write(responses: AsyncGenerator[Message | TextChunk, None], rpc: Rpc)
             message = response.copy() if isinstance(response, TextChunk) else response
             await rpc.write(await encode(message, rpc.call.client))
         else:
-            await rpc.write(response.serialize() if isinstance(response, TextChunk) else response)
+            await rpc.write(serialize(response))
 
 
 def add_reflection(server: grpc.aio.Server, service_names: Iterable[str]) -> None:

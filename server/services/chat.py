@@ -4,8 +4,10 @@ import time
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 
 from glimpse.engine.checkpoint.text.conversation import num_characters
+from glimpse.engine.checkpoint.text.output_processor import Delta
 from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run_sized
 from glimpse.server.generation.generator import CompletionGenerator
@@ -27,7 +29,10 @@ from glimpse.server.request import ChatRequest
 from glimpse.server.rpc.text_chunks import TextChunk
 from glimpse.server.served_model import ServedModel
 from glimpse.server.services.file_parts import set_kinds
+from glimpse.streams import Stream
 from glimpse.v1 import chat_pb2
+
+_Chunk = chat_pb2.StreamChatCompletionResponse | TextChunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +55,28 @@ class ChatHandlers:
             deltas = [delta async for delta in stream]
         return await run_sized(call.client, rendering_size(deltas), render_response, head, chat, deltas, usage)
 
-    async def stream(
-        self, request: chat_pb2.CreateChatCompletionRequest, call: CallContext
-    ) -> AsyncGenerator[chat_pb2.StreamChatCompletionResponse | TextChunk, None]:
+    def stream(self, request: chat_pb2.CreateChatCompletionRequest, call: CallContext) -> Stream[_Chunk]:
+        """StreamChatCompletion."""
+        return Stream(partial(self._stream, request, call))
+
+    async def _stream(
+        self, request: chat_pb2.CreateChatCompletionRequest, call: CallContext, own: Stream[_Chunk]
+    ) -> AsyncGenerator[_Chunk, None]:
         await self._set_kinds(request, call)
         head, chat = await call.parse(self.begin, request, call, streaming=True)
         del request  # which has the media's bytes
         usage = Usage()
         renderer = ChunkRenderer(head, usage, with_images=bool(chat.generation.grounding))
+
+        def rendered(delta: Delta) -> _Chunk | None:
+            chunk = renderer.render_output(delta)
+            return with_usage(chunk, usage) if chat.continuous_usage and chunk is not None else chunk
+
         async with aclosing(self.generator.generate(chat.generation, call, usage)) as deltas:
+            if own.receiver is not None:
+                deltas.receiver = own.receiver.of(rendered)
             async for delta in deltas:
-                chunks: Iterable[chat_pb2.StreamChatCompletionResponse | TextChunk] = renderer.render(delta)
+                chunks: Iterable[_Chunk] = renderer.render(delta)
                 if delta.prompt_tokens or delta.groundings:
                     chunks = await run_sized(call.client, rendering_size([delta]), list, chunks)
                 for chunk in chunks:

@@ -4,8 +4,10 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import assert_never
 
+from glimpse.engine.checkpoint.text.output_processor import Delta
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run_sized
@@ -17,7 +19,10 @@ from glimpse.server.render.completion import CompletionRenderer
 from glimpse.server.request import CompletionRequest, Conversation, PromptSource, TextPrompt, TokenPrompt
 from glimpse.server.rpc.text_chunks import TextChunk
 from glimpse.server.served_model import ServedModel
+from glimpse.streams import Stream
 from glimpse.v1 import completion_pb2
+
+_Chunk = completion_pb2.StreamCompletionResponse | TextChunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,20 +44,31 @@ class CompletionHandlers:
             deltas = [delta async for delta in stream]
         return await run_sized(call.client, rendering_size(deltas), renderer.response, deltas, usage)
 
-    async def stream(
-        self, request: completion_pb2.CreateCompletionRequest, call: CallContext
-    ) -> AsyncGenerator[completion_pb2.StreamCompletionResponse | TextChunk, None]:
+    def stream(self, request: completion_pb2.CreateCompletionRequest, call: CallContext) -> Stream[_Chunk]:
+        """StreamCompletion."""
+        return Stream(partial(self._stream, request, call))
+
+    async def _stream(
+        self, request: completion_pb2.CreateCompletionRequest, call: CallContext, own: Stream[_Chunk]
+    ) -> AsyncGenerator[_Chunk, None]:
         renderer, completion = await call.parse(self._begin, request, call, streaming=True)
         del request
         usage = Usage()
+
+        def rendered(delta: Delta) -> _Chunk | None:
+            chunk = renderer.chunk(delta)
+            return with_usage(chunk, usage) if completion.continuous_usage and chunk is not None else chunk
+
         async with aclosing(self.generator.generate(completion.generation, call, usage)) as deltas:
+            if own.receiver is not None:
+                deltas.receiver = own.receiver.of(rendered)
             async for delta in deltas:
                 if delta.prompt_tokens:
-                    chunk = await run_sized(call.client, rendering_size([delta]), renderer.chunk, delta)
+                    chunk = await run_sized(call.client, rendering_size([delta]), rendered, delta)
                 else:
-                    chunk = renderer.chunk(delta)
+                    chunk = rendered(delta)
                 if chunk is not None:
-                    yield with_usage(chunk, usage) if completion.continuous_usage else chunk
+                    yield chunk
         if completion.include_usage:
             yield renderer.usage_chunk(usage)
 

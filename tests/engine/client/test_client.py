@@ -8,9 +8,10 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -34,6 +35,7 @@ from glimpse.engine.protocol.messages import (
     TokenLogprobs,
 )
 from glimpse.engine.protocol.sampling_params import SamplingParams
+from glimpse.streams import Receiver, Stream
 from tests.engine.client.scripted import Engine
 from tests.engine.processes import DEADLINE_SECONDS, alive, until
 from tests.paths import ROOT
@@ -183,6 +185,59 @@ async def test_events_of_a_slow_consumer_are_merged(engine: Engine) -> None:
     assert [logprobs.logprob for event in taken for logprobs in event.logprobs] == [-5, -6, -7, -8]
     assert taken[-1].finish is FinishReason.STOP
     assert taken[-1].stats.num_cached_tokens == 2
+
+
+def received(mailboxes: list[Mailbox], receiver: Receiver[TokenEvent]) -> "asyncio.Task[list[int]]":
+    """Consumes the events of a mailbox that the receiver leaves, up to the last one; returns their tokens."""
+
+    async def values(own: Stream[TokenEvent]) -> AsyncGenerator[TokenEvent, None]:
+        mailboxes.append(Mailbox(own))
+        while True:
+            for event in await mailboxes[0].take():
+                yield event
+
+    async def consume() -> list[int]:
+        tokens = list[int]()
+        async with aclosing(stream):
+            async for event in stream:
+                tokens += event.token_ids
+                if event.finish is not None:
+                    break
+        return tokens
+
+    stream = Stream(values)
+    stream.receiver = receiver
+    return asyncio.create_task(consume())
+
+
+async def test_receiver_gets_events_that_the_consumer_waits_for() -> None:
+    mailboxes, taken, free = list[Mailbox](), list[int](), True
+    consumer = received(mailboxes, Receiver(lambda: free, lambda event: taken.extend(event.token_ids)))
+
+    def put(number: int, finish: FinishReason | None = None) -> None:
+        mailboxes[0].put(TokenEvent(request_id="r", token_ids=[number], finish=finish))
+
+    await asyncio.sleep(0)
+    put(1)
+    free = False
+    put(2)
+    free = True
+    put(3)  # the consumer has not taken the one before
+    assert taken == [1]
+    await asyncio.sleep(0)
+    put(4)
+    put(5, FinishReason.STOP)
+    assert await consumer == [2, 3, 5]
+    assert taken == [1, 4]
+
+
+async def test_consumer_raises_the_error_of_its_receiver() -> None:
+    mailboxes = list[Mailbox]()
+    consumer = received(mailboxes, Receiver(lambda: True, Mock(side_effect=LookupError)))
+    await asyncio.sleep(0)
+    mailboxes[0].put(TokenEvent(request_id="r", token_ids=[1]))
+    with pytest.raises(LookupError):
+        await consumer
 
 
 async def test_merged_events_keep_what_the_first_says() -> None:

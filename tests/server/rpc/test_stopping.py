@@ -98,6 +98,28 @@ async def test_waits_for_what_is_written_last() -> None:
     assert written == ["last"]
 
 
+async def test_write_that_nobody_waits_for_keeps_the_next_from_beginning() -> None:
+    switch, written, read = StopSwitch(), list[str](), asyncio.Event()
+
+    async def write(message: str) -> None:
+        await read.wait()
+        written.append(message)
+
+    async with switch.guard():
+        assert switch.is_free
+        switch.begin(write, "only")
+        assert not switch.is_free
+        await asyncio.sleep(0)
+        assert not switch.is_free
+        read.set()
+        await asyncio.sleep(0)
+        assert switch.is_free
+        switch.begin(write, "last")
+    assert written == ["only", "last"]
+    switch.turn_on()
+    assert not switch.is_free
+
+
 async def test_a_client_s_cancellation_stays_one() -> None:
     task = await started(StopSwitch())
     task.cancel()
