@@ -68,15 +68,15 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_resuming_is_exact(begun: Path, tmp_path: Path):
     whole, parts = make_folder(tmp_path / "whole"), tmp_path / "parts"
     shutil.copytree(begun, parts)
-    begin(whole, "--steps", "4", threads=2)
-    train(parts, "--resume", "--steps", "3", threads=2)
+    begin(whole, "--steps", "2", threads=2)
+    train(parts, "--resume", "--steps", "1", threads=2)
     expected, resumed = load_state(whole), load_state(parts)
-    assert expected.step == resumed.step == 4
+    assert expected.step == resumed.step == 2
     for name in ("weights", "first", "second"):
         assert torch.equal(getattr(expected, name), getattr(resumed, name))
     lines = [json.loads(line) for line in (parts / "log.jsonl").read_text().splitlines()]
     steps = [line["step"] for line in lines]  # on a slow machine, also some steps in between
-    assert (steps[0], steps[-1], steps) == (1, 4, sorted(set(steps)))
+    assert (steps[0], steps[-1], steps) == (1, 2, sorted(set(steps)))
     assert all(line["loss"]["vision.what"] > 0 for line in lines)
 
 
