@@ -164,7 +164,7 @@ app.command(
     "glimpse.server.cli.local.quantize:quantize",
     group=_HERE,
     config=(),
-    help="Write a checkpoint with weights in 4 or 8 bits.",
+    help="Write a checkpoint with weights in 4 or 8 bits, or a GGUF file.",
 )
 app.command(
     "glimpse.server.cli.local.commands:ps", group=_HERE, config=(), help="List the servers that run on this machine."

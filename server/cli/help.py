@@ -72,7 +72,8 @@ glimpse top 10.0.0.5:9090 10.0.0.6:9090        the metrics of others""",
     "quantize": """\
 glimpse quantize ORG/NAME ./name-int4          weights in 4 bits: a quarter of the disk and of the memory
 glimpse quantize ./my-model ./my-model-int8 --to int8
-glimpse quantize ./my-model ./my-model-int4 --text notes.txt""",
+glimpse quantize ./my-model ./my-model-int4 --text notes.txt
+glimpse quantize my-model.F16.gguf ./my-model --to q4_k_m""",
     "stop": """\
 glimpse stop ORG/NAME
 glimpse stop --all""",

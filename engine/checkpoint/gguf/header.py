@@ -8,7 +8,7 @@ for.
 import mmap
 import re
 import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -148,11 +148,11 @@ class Gguf:
         """Yields each key of the metadata, and the bytes that store it with its value."""
         return ((key, self.data[place]) for key, place in self._places.items())
 
-    def check_types(self, types: Collection[str] = SERVED_TYPES) -> None:
-        """Raises CheckpointError if a tensor has another type."""
+    def check_types(self) -> None:
+        """Raises CheckpointError if a tensor's type is not served."""
         for name, tensor in self.tensors.items():
-            if tensor.type.name not in types:
-                _refuse(f"tensor {name!r}: type", f"one of {', '.join(types)}", tensor.type.name)
+            if tensor.type.name not in SERVED_TYPES:
+                _refuse(f"tensor {name!r}: type", f"one of {', '.join(SERVED_TYPES)}", tensor.type.name)
 
     def _array(self, key: str) -> _Array | None:
         value = self._values.get(key)

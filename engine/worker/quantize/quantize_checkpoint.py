@@ -124,8 +124,8 @@ def _write_gguf(
             shutil.copyfile(each, folder / each.name)
         writer = BlockWriter(writer=new_file)
         loss = quantize(stored, round_parts=round_parts, write=writer.write)
-    counts = ", ".join(f"{count} matrices in {kind}" for kind, count in writer.counts.most_common())
-    return Quantized(loss=loss, num_bytes=new_file.num_bytes, path=file, format=f"{recipe.to}, {counts}")
+    counts = ", ".join(f"{count} in {kind}" for kind, count in writer.counts.most_common())
+    return Quantized(loss=loss, num_bytes=new_file.num_bytes, path=file, format=f"{recipe.to}; matrices: {counts}")
 
 
 def rounding(path: Path, config: ModelConfig, model: Model, recipe: Recipe) -> tuple[StoredTensors, Round]:
@@ -195,8 +195,11 @@ def _why_not(path: Path, config: ModelConfig, recipe: Recipe) -> str | None:
         return "expected a model that generates text, in one checkpoint"
     if read_headers(path) is None:
         return "expected all files of the weights, which are not there; `glimpse pull` downloads them"
-    if is_file:
-        Gguf(weight_files(path)[0]).check_types(SOURCE_TYPES)
+    tensors = Gguf(weight_files(path)[0]).tensors if is_file else {}
+    rounded = next((name for name, each in tensors.items() if each.type.name not in SOURCE_TYPES), None)
+    if rounded is not None:
+        kinds = ", ".join(SOURCE_TYPES)
+        return f"expected types of {kinds}, got {rounded!r} in {tensors[rounded].type.name}: it is quantized already"
     return None
 
 

@@ -45,6 +45,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder, "cache_folder", lambda: tmp_path / "cache")
 
 
+def add_nothing(_writer: GGUFWriter) -> None: ...
+
+
 def quantize(file: Path, out: Path, recipe: Recipe = RECIPE) -> Quantized:
     return quantize_checkpoint(resolve_checkpoint(str(file)), out, recipe, TEXT)
 
@@ -124,10 +127,18 @@ def test_values_of_large_models_have_more_bits(tmp_path: Path) -> None:
     assert {*types.values()} == {"Q5_K", "Q6_K"}
 
 
-@pytest.mark.parametrize(("kind", "most_tensors"), [("F16", 0), ("Q8_0", 4)])
-def test_the_file_answers_with_what_its_blocks_stand_for(tmp_path: Path, kind: str, most_tensors: int) -> None:
+def align(writer: GGUFWriter) -> None:
+    writer.add_custom_alignment(64)
+
+
+@pytest.mark.parametrize(("kind", "most_tensors", "change"), [("F16", 0, align), ("Q8_0", 4, add_nothing)])
+def test_the_file_answers_with_what_its_blocks_stand_for(
+    tmp_path: Path, kind: str, most_tensors: int, change: Callable[[GGUFWriter], None]
+) -> None:
     checkpoint = make_wide_checkpoint(tmp_path / "checkpoint")
-    source = write_gguf(tmp_path / f"model.{kind}.gguf", checkpoint, "llama", kind, most_tensors=most_tensors)
+    source = write_gguf(
+        tmp_path / f"model.{kind}.gguf", checkpoint, "llama", kind, most_tensors=most_tensors, change=change
+    )
     result = quantize(source, tmp_path / "out")
     assert result.path == tmp_path / "out" / "model-Q4_K_M.gguf"
     config = json.loads((checkpoint / "config.json").read_bytes())
@@ -201,9 +212,6 @@ def test_an_encoder_is_copied(tiny_checkpoint: Path, tmp_path: Path) -> None:
     assert torch.allclose(logits(result.path, (56, 84)), expected, rtol=0, atol=1e-4 * expected.std().item())
 
 
-def add_nothing(_writer: GGUFWriter) -> None: ...
-
-
 def add_unknown(writer: GGUFWriter) -> None:
     writer.add_tensor("blk.0.unknown.weight", np.zeros((64, 64), np.float32))
 
@@ -211,7 +219,7 @@ def add_unknown(writer: GGUFWriter) -> None:
 @pytest.mark.parametrize(
     ("kind", "change", "message"),
     [
-        ("Q4_1", add_nothing, r"GGUF tensor '.*': type: expected one of F32, F16, BF16, Q8_0, got Q4_1"),
+        ("Q4_1", add_nothing, r"'MODEL': expected types of F32, F16, BF16, Q8_0, got '.*' in Q4_1: it is quantized"),
         ("F16", add_unknown, r"'MODEL': expected the tensors of .*unknown.weight are unexpected"),
     ],
 )
