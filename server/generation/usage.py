@@ -48,10 +48,8 @@ class Usage:
     """How long the stages took; None: nobody asked, or there is no token yet."""
     _media: dict[int, Sequence[PromptMedium]] = field(default_factory=dict[int, Sequence[PromptMedium]])
     """Prompt index → its media."""
-    _begun: set[int] = field(default_factory=set[int])
-    """Indices of the completions that have begun."""
     _reasoning_tokens: dict[int, int] = field(default_factory=dict[int, int])
-    """Completion index → tokens of the reasoning so far."""
+    """Index of a completion that has begun → tokens of the reasoning so far."""
 
     def add_prompt(self, index: int, prompt: LoadedPrompt) -> None:
         self.prompt_tokens += len(prompt.token_ids)
@@ -61,10 +59,11 @@ class Usage:
 
     def add_delta(self, prompt_index: int, delta: Delta) -> None:
         self.completion_tokens += len(delta.token_ids)
-        self._reasoning_tokens[delta.index] = delta.num_reasoning_tokens  # fewer once a tag turns out to be complete
-        if delta.index not in self._begun:
-            self._begun.add(delta.index)
+        before = self._reasoning_tokens.get(delta.index)
+        if before is None:
             self.add_stats(prompt_index, delta.stats)
+        if before != delta.num_reasoning_tokens:  # fewer once a tag turns out to be complete
+            self._reasoning_tokens[delta.index] = delta.num_reasoning_tokens
 
     def add_stats(self, prompt_index: int, stats: RequestStats) -> None:
         """Adds what the engine measured until a prompt was computed. Several completions may each compute it.

@@ -98,8 +98,11 @@ class StopSwitch:
         return self._error is None and (self._write is None or self._write.has_ended)
 
     def begin(self, operation: Callable[[_T], Coroutine[Any, Any, None]], message: _T) -> None:
-        """Begins to write to the client; as `send`, without a wait."""
-        self._write = Write(operation(message), self._peer)
+        """Begins to write to the client; as `send`, without a wait. Messages of one turn follow one another."""
+        if self._write is None or self._write.has_ended:
+            self._write = Write(operation(message), self._peer)
+        else:
+            self._write.add(operation(message))
 
     async def _sent(self) -> None:
         """Waits until nothing is being written."""

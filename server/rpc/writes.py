@@ -20,18 +20,24 @@ _UNKNOWN = -1
 
 
 class Write:
-    """A write that begins in the next turn of the event loop. No task need wait for it: a wake-up for each token would
-    cost as much as the write."""
+    """Messages that are written one after another, from the next turn of the event loop on. No task need wait for it: a
+    wake-up for each token would cost as much as the write."""
 
     def __init__(self, operation: Coroutine[Any, Any, None], peer: str = "") -> None:
         """`peer`: the other end of the connection, as gRPC writes it, such as "ipv4:127.0.0.1:1234"."""
         self.since = time.monotonic()
         self.peer = peer
         self._operation = operation
+        self._later: list[Coroutine[Any, Any, None]] = []
+        """Operations that follow."""
         self._has_begun = False
         self._waits_for: asyncio.Future[None] | None = None
         self._error: Exception | None = None
         _burst.add(self)
+
+    def add(self, operation: Coroutine[Any, Any, None]) -> None:
+        """Adds what follows. It has not ended yet."""
+        self._later.append(operation)
 
     def begin(self) -> None:
         """Begins it, if it has not begun."""
@@ -40,14 +46,17 @@ class Write:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Runs the operation until it waits, or ends."""
+        """Runs the operations until one waits, or all have ended."""
         self._waits_for = None
         try:
             self._waits_for = self._operation.send(None)
         except StopIteration:
-            return
+            if self._later:
+                self._operation = self._later.pop(0)
+                self._go_on()
         except Exception as error:
             self._error = error
+            self._forget_later()
 
     async def end(self) -> None:
         """Waits until it has ended. Several tasks may. Raises what ends it."""
@@ -80,6 +89,12 @@ class Write:
         elif self._waits_for is not None:
             self._go_on()
         self._operation.close()
+        self._forget_later()
+
+    def _forget_later(self) -> None:
+        for operation in self._later:
+            operation.close()
+        self._later.clear()
 
 
 class _Burst:

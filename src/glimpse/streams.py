@@ -1,6 +1,6 @@
 """Streams of values that a consumer may take where they are made, instead of in a task that each value wakes."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -13,9 +13,10 @@ class Receiver(Generic[_T]):
     """Takes values at once, in the order of the stream."""
 
     is_free: Callable[[], bool]
-    """Whether it can take a value now."""
+    """Whether it can take values now."""
     take: Callable[[_T], None]
-    """Takes one value. Called when it is free. An error ends the stream, as if the stream had raised it."""
+    """Takes a value. Called when it is free, once or several times in a row. An error ends the stream, as if the stream
+    had raised it."""
 
     def of(self, function: "Callable[[_U], _T | None]") -> "Receiver[_U]":
         """Returns a receiver of what the function turns into a value of this one; None is left out."""
@@ -23,6 +24,16 @@ class Receiver(Generic[_T]):
 
         def take_made(value: _U) -> None:
             if (made := function(value)) is not None:
+                take(made)
+
+        return Receiver(self.is_free, take_made)
+
+    def of_each(self, function: "Callable[[_U], Iterable[_T]]") -> "Receiver[_U]":
+        """Returns a receiver of what the function turns into values of this one."""
+        take = self.take
+
+        def take_made(value: _U) -> None:
+            for made in function(value):
                 take(made)
 
         return Receiver(self.is_free, take_made)

@@ -153,6 +153,9 @@ class OutputProcessor:
 
         Any `finish` releases the withheld text. A stop string sets `finish` to STOP; tokens after it are dropped.
         """
+        if event.finish is None and not self._looks_at_each:  # most events, at a third of the cost
+            text = self._detokenizer.feed(event.token_ids)
+            return Delta(text=text, token_ids=event.token_ids, stats=event.stats)
         visible = event.token_ids
         if event.finish is not None and event.finish is FinishReason.STOP:  # an enum's members are slow to look up
             visible = visible[:-1]  # without the token that ended it

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -18,8 +19,10 @@ from glimpse.server.render.chat import rendering_size
 from glimpse.server.request import ChatRequest
 from glimpse.server.rpc.text_chunks import TextChunk
 from glimpse.server.services.chat import ChatHandlers
+from glimpse.streams import Stream
 from glimpse.v1 import chat_pb2
 
+_Event = anthropic_pb2.StreamMessageResponse | TextChunk
 _Request = TypeVar("_Request", bound=Message)
 _ChatRequest = TypeVar("_ChatRequest", bound=Message)
 
@@ -41,14 +44,20 @@ class MessagesHandlers:
         await run_sized(call.client, rendering_size(deltas), render_message, message, deltas, usage)
         return message
 
-    async def stream(
-        self, request: anthropic_pb2.CreateMessageRequest, call: CallContext
-    ) -> AsyncGenerator[anthropic_pb2.StreamMessageResponse | TextChunk, None]:
+    def stream(self, request: anthropic_pb2.CreateMessageRequest, call: CallContext) -> Stream[_Event]:
+        """StreamMessage."""
+        return Stream(partial(self._stream, request, call))
+
+    async def _stream(
+        self, request: anthropic_pb2.CreateMessageRequest, call: CallContext, own: Stream[_Event]
+    ) -> AsyncGenerator[_Event, None]:
         message, chat = await call.parse(self._begin, request, call, streaming=True)
         del request  # which has the media's bytes
         usage = Usage()
         renderer = EventRenderer(message, usage)
         async with aclosing(self.chat.generator.generate(chat.generation, call, usage)) as deltas:
+            if own.receiver is not None:
+                deltas.receiver = own.receiver.of_each(renderer.render)
             async for delta in deltas:
                 for event in renderer.render(delta):
                     yield event

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 
 import grpc
 
@@ -21,7 +22,9 @@ from glimpse.server.rpc.errors import to_status
 from glimpse.server.rpc.failure import FailedRpcError
 from glimpse.server.rpc.text_chunks import TextChunk
 from glimpse.server.services.chat import ChatHandlers
+from glimpse.streams import Stream
 
+_Event = responses_pb2.StreamResponseResponse | TextChunk
 _MAX_LISTED = 20
 """Items of a list whose request sets no limit."""
 
@@ -48,27 +51,37 @@ class ResponsesHandlers:
                 await recording.finish(response)
         return response
 
-    async def stream(
-        self, request: responses_pb2.CreateResponseRequest, call: CallContext
-    ) -> AsyncGenerator[responses_pb2.StreamResponseResponse | TextChunk, None]:
+    def stream(self, request: responses_pb2.CreateResponseRequest, call: CallContext) -> Stream[_Event]:
         """StreamResponse. A stream that fails after its beginning says so before it raises FailedRpcError."""
+        return Stream(partial(self._stream, request, call))
+
+    async def _stream(
+        self, request: responses_pb2.CreateResponseRequest, call: CallContext, own: Stream[_Event]
+    ) -> AsyncGenerator[_Event, None]:
         history = await self._prepare(request, call)
         with self.stored.recording(request, call) as recording:
             response, chat = await call.parse(self._begin, request, history, call, streaming=True)
             if recording is not None:
                 await recording.begin(request)
             del request, history  # which have the media's bytes
-            async with aclosing(self._events(response, chat, recording, call)) as events:
+            async with aclosing(self._events(response, chat, recording, call, own)) as events:
                 async for event in events:
                     yield event
 
     async def _events(
-        self, response: responses_pb2.Response, chat: ChatRequest, recording: Recording | None, call: CallContext
-    ) -> AsyncGenerator[responses_pb2.StreamResponseResponse | TextChunk, None]:
+        self,
+        response: responses_pb2.Response,
+        chat: ChatRequest,
+        recording: Recording | None,
+        call: CallContext,
+        own: Stream[_Event],
+    ) -> AsyncGenerator[_Event, None]:
         usage = Usage()
         renderer = ResponseRenderer(response, usage)
         try:
             async with aclosing(self.chat.generator.generate(chat.generation, call, usage)) as deltas:
+                if own.receiver is not None:
+                    deltas.receiver = own.receiver.of_each(renderer.render)
                 async for delta in deltas:
                     events = [*renderer.render(delta)]
                     if delta.finish is not None and recording is not None:

@@ -114,8 +114,9 @@ async def test_write_that_nobody_waits_for_keeps_the_next_from_beginning() -> No
         read.set()
         await asyncio.sleep(0)
         assert switch.is_free
-        switch.begin(write, "last")
-    assert written == ["only", "last"]
+        switch.begin(write, "one")
+        switch.begin(write, "another")
+    assert written == ["only", "one", "another"]
     switch.turn_on()
     assert not switch.is_free
 
