@@ -2,28 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import assert_never
 
-from glimpse.media.containers.still import open_image
-from glimpse.media.decoding.audio_file import audio_from_file
-from glimpse.media.decoding.document_file import document_from_file, page_from_file
-from glimpse.media.decoding.jobs import (
-    AudioJob,
-    DecodedMedia,
-    DocumentJob,
-    FramesJob,
-    ImageJob,
-    Job,
-    PageJob,
-    VideoJob,
-)
-from glimpse.media.decoding.video_file import video_from_file
-from glimpse.media.decoding.video_frames import video_from_image_files
+from glimpse.media.decoding.jobs import DecodedMedia, FramesJob, Job, VideoJob
 from glimpse.media.decoding.worker_client import IsolatedDecoders
-from glimpse.media.processing.image import image_from_pixels, prepare_image
 from glimpse.native.processors import num_processors
 
 _MAX_IMAGE_WORKERS = 8
@@ -70,9 +54,11 @@ class Decoders:
         """Decodes the files of one media input. Clients get workers in turn. Raises MediaError."""
         if self._isolated is not None:
             return await self._isolated.decode(job, files, client=client)
+        from glimpse.media.decoding.decode import decode  # noqa: PLC0415 - a server's processes need no FFmpeg
+
         threads = self._video_threads if isinstance(job, VideoJob | FramesJob) else self._threads
         cancelled = threading.Event()
-        work = partial(_decode, job, files, self._max_decoded_pixels, cancelled.is_set)
+        work = partial(decode, job, files, self._max_decoded_pixels, cancelled.is_set)
         try:
             return await asyncio.get_running_loop().run_in_executor(threads, work)
         except asyncio.CancelledError:
@@ -90,24 +76,3 @@ class Decoders:
         await asyncio.to_thread(self._video_threads.shutdown, cancel_futures=True)
         if self._isolated is not None:
             await self._isolated.close()
-
-
-def _decode(job: Job, files: Sequence[bytes], max_decoded_pixels: int, stopped: Callable[[], bool]) -> DecodedMedia:
-    match job:
-        case ImageJob(processing=processing):
-            image = open_image(files[0], max_pixels=max_decoded_pixels)
-            return prepare_image(image, processing, max_decoded_pixels=max_decoded_pixels)
-        case AudioJob(processing=processing):
-            return audio_from_file(files[0], processing, stopped=stopped)
-        case VideoJob(processing=processing, options=options):
-            return video_from_file(files[0], processing, options, stopped=stopped)
-        case FramesJob(processing=processing, options=options, frame_indices=indices):
-            return video_from_image_files(
-                files, indices, processing, options, max_decoded_pixels=max_decoded_pixels, stopped=stopped
-            )
-        case DocumentJob():
-            return document_from_file(files[0], job)
-        case PageJob(processing=processing):
-            return image_from_pixels(*page_from_file(files[0], job, max_decoded_pixels=max_decoded_pixels), processing)
-        case _:
-            assert_never(job)

@@ -8,7 +8,6 @@ residue.
 
 from collections.abc import Iterable, Iterator
 
-import av
 import numpy as np
 import numpy.typing as npt
 
@@ -51,6 +50,8 @@ class _CountedChunks:
 
 
 def _through_ffmpeg(chunks: Iterable[FloatArray], rate: int, to: int) -> Iterator[FloatArray]:
+    import av  # noqa: PLC0415 - a server's front end loads this module, and resamples nothing
+
     resampler = av.AudioResampler(format="fltp", layout="mono", rate=to)
     for chunk in chunks:
         for start in range(0, len(chunk), rate):  # a chunk may be a whole array

@@ -13,7 +13,6 @@ import re
 import socket
 import traceback
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 
 import aiohttp
@@ -22,13 +21,11 @@ from yarl import URL
 
 from glimpse.media.errors import MediaError, MediaErrorCode, too_large
 from glimpse.media.sources.dns import DnsResolver
+from glimpse.media.sources.fetched import PIECE_BYTES, Fetched, timed_out
 from glimpse.media.sources.policy import FetchPolicy, check_url, is_allowed_address
 from glimpse.media.sources.wire import Wire, WireSocket
 
 MAX_REDIRECTS = 5
-PIECE_BYTES = 64 << 10
-"""A file is delivered in pieces of this size, so that a server that sends single bytes costs the receiver little."""
-
 Deliver = Callable[[bytes], Awaitable[None]]
 """Receives the next piece of a file. The last one may be short."""
 
@@ -42,15 +39,6 @@ AddressInfo = tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, i
 
 class _AddressRefusedError(OSError):
     """The policy does not allow an address. An OSError, so that aiohttp tries the host's other addresses."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
-    """A fetched file."""
-
-    data: bytes
-    fresh_seconds: float
-    """How long the file may be reused, according to all servers along the redirects; 0 if it may not."""
 
 
 async def fetch(
@@ -119,11 +107,6 @@ async def fetch_pieces(
         wire.body = None  # leads to the socket, which leads to `wire`
     # Not raised above, because aiohttp's errors would be this error's context.
     raise MediaError(*reason)
-
-
-def timed_out(seconds: float) -> tuple[MediaErrorCode, str]:
-    """Returns the code and message of the error for a file that did not arrive in time."""
-    return MediaErrorCode.FETCH_TIMEOUT, f"the media server did not deliver the file within {seconds:g} s"
 
 
 def _session(policy: FetchPolicy, wire: Wire, resolver: AbstractResolver | None) -> aiohttp.ClientSession:

@@ -15,7 +15,6 @@ from yarl import URL
 
 from glimpse.frames import TransportError, framed
 from glimpse.media.errors import MediaError, MediaErrorCode, too_large
-from glimpse.media.sources.fetch import PIECE_BYTES, Fetched, fetch, timed_out
 from glimpse.media.sources.fetch_messages import (
     EVENTS,
     CancelFetch,
@@ -26,6 +25,7 @@ from glimpse.media.sources.fetch_messages import (
     PolicyMessage,
     StartFetch,
 )
+from glimpse.media.sources.fetched import PIECE_BYTES, Fetched, timed_out
 from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.workers.process import Process, end_worker, start_worker
 
@@ -67,6 +67,8 @@ class Fetcher:
             MediaError: See there; or WORKER_KILLED if two processes in a row ended.
         """
         if not self._is_isolated:
+            from glimpse.media.sources.fetch import fetch  # noqa: PLC0415 - a server's processes need no HTTP client
+
             return await fetch(
                 url, policy=self._policy, max_bytes=max_bytes, timeout_seconds=timeout_seconds, on_bytes=on_bytes
             )

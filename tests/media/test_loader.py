@@ -130,7 +130,7 @@ async def test_decoding_does_not_block_the_event_loop(loader: MediaLoader, monke
         assert released.wait(20), "the event loop must run during decoding"
         return prepare_image(*args, **kwargs)  # pyright: ignore[reportArgumentType] # passed on as they are
 
-    monkeypatch.setattr("glimpse.media.decoding.decoders.prepare_image", wait_for_the_loop)
+    monkeypatch.setattr("glimpse.media.decoding.decode.prepare_image", wait_for_the_loop)
     task = asyncio.create_task(loader.load_image(DataSource(data=encode(scene(56, 56), "PNG"))))
     asyncio.get_running_loop().call_later(0.02, released.set)
     assert num_tokens(await task) == 4

@@ -161,7 +161,7 @@ async def test_cancelling_a_load_stops_decoding(loader: MediaLoader, monkeypatch
             pass
         ended.set()
 
-    monkeypatch.setattr("glimpse.media.decoding.decoders.video_from_file", decode)
+    monkeypatch.setattr("glimpse.media.decoding.decode.video_from_file", decode)
     task = asyncio.create_task(loader.load_video(DataSource(data=VIDEO), ALL))
     await asyncio.to_thread(begun.wait, 20)
     task.cancel()

@@ -15,8 +15,8 @@ from yarl import URL
 from glimpse.frames import framed
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources import fetcher as fetcher_module
-from glimpse.media.sources.fetch import PIECE_BYTES
 from glimpse.media.sources.fetch_messages import CancelFetch, FilePiece
+from glimpse.media.sources.fetched import PIECE_BYTES
 from glimpse.media.sources.fetcher import FETCHER_COMMAND, Fetcher
 from glimpse.media.workers.process import start_worker
 from tests.media.fetching import LOOPBACK_ONLY

@@ -57,7 +57,7 @@ FLAGS = SERVER - {"glimpse.engine", "glimpse.media", "glimpse.gateway", "pydanti
 
 
 def test_importing_the_server_loads_no_torch_and_nothing_that_few_servers_need() -> None:
-    unneeded = TORCH | GATEWAY | {"huggingface_hub", "jwt"}
+    unneeded = TORCH | GATEWAY | {"aiohttp", "av", "huggingface_hub", "jwt"}
     assert not loaded("import glimpse.server.cli.run_server") & unneeded
 
 
