@@ -32,7 +32,7 @@ from tests.checkpoints.text import make_text_checkpoint, make_wide_checkpoint
 from tests.engine.harness import Harness, make_prompt
 from tests.paths import ROOT
 
-TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+TEXT = (ROOT / "CONTRIBUTING.md").read_text()[:2400]
 RECIPE = Recipe(to="q4_k_m")
 KINDS = ("Q4_K", "Q5_K", "Q6_K", "Q5_0", "Q5_1", "Q8_0")
 SMALLEST = {"Q4_K": 0.05, "Q5_K": 0.025, "Q5_1": 0.025, "Q5_0": 0.04, "Q6_K": 0.02, "Q8_0": 0.005}
