@@ -28,14 +28,13 @@ from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.cuda.backend import make_cuda_ops
 from glimpse.engine.worker.execution.runner import ModelRunner
 from glimpse.engine.worker.layers.lora import Adapters
-from glimpse.engine.worker.layers.low_rank import LowRankUpdates
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.quantized import resolve_scheme
 from glimpse.engine.worker.loading.adapters.load_adapters import AdapterLoader
 from glimpse.engine.worker.loading.load_engine import load_model, load_vocabulary
 from glimpse.engine.worker.native.backend import use_native
 from glimpse.engine.worker.native.library import Level
-from glimpse.engine.worker.native.low_rank import PackedUpdates
+from glimpse.engine.worker.native.low_rank import PackedAdapters
 from glimpse.engine.worker.tensors.kv_cache import CacheShape
 from glimpse.media.kind import MediaKind
 
@@ -203,7 +202,7 @@ class Harness:
         if adapters is not None:
             names = {name: str(folder) for name, folder in adapters.items()}
             read = read_adapters(EngineConfig(model_path=str(path), lora_modules=names))
-            model.adapters = Adapters(len(names), LowRankUpdates if level is None else PackedUpdates)
+            model.adapters = (Adapters if level is None else PackedAdapters)(len(names))
             loader.load_all(read)
         self._digests, self._encoding = model.adapters.digests, model.adapters.encoding
         self._keeps_states = text.states is not None

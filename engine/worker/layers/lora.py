@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -13,12 +14,8 @@ from glimpse.engine.worker.layers.ops import MLP, Norm, Ops, OpsLayer
 class Adapters:
     """The adapters of a model, each in a slot."""
 
-    def __init__(self, num_slots: int, make: Callable[[nn.Module, int], LowRankUpdates] = LowRankUpdates) -> None:
-        """
-        Args:
-            num_slots: most adapters at a time.
-            make: makes the backend's `LowRankUpdates` of a linear.
-        """
+    def __init__(self, num_slots: int) -> None:
+        """`num_slots`: most adapters at a time."""
         self.digests: dict[str, bytes] = {}
         """By names."""
         self.slots: dict[bytes, int] = {}
@@ -27,22 +24,15 @@ class Adapters:
         """What they add to linears. Only grows."""
         self.encoding: set[bytes] = set()
         """Digests of those that change the encoder."""
-        self.has_changed_experts = False
-        """Whether one has changed experts, so that operations of steps with adapters depend on values."""
         self._num_slots = num_slots
-        self._make = make
 
-    def put(
-        self, digest: bytes, added: Mapping[nn.Module, LowRankUpdate], *, encodes: bool = False, mixes: bool = False
-    ) -> None:
-        """Adds an adapter. There must be a free slot. `encodes`, `mixes`: it changes the encoder, or experts."""
+    def put(self, digest: bytes, added: Mapping[nn.Module, LowRankUpdate], *, encodes: bool = False) -> None:
+        """Adds an adapter. There must be a free slot. `encodes`: it changes the encoder."""
         slot = min(set(range(self._num_slots)).difference(self.slots.values()))
-        for linear, matrices in added.items():
-            if linear not in self.added:
-                self.added[linear] = self._make(linear, self._num_slots)
-            self.added[linear].put(slot, matrices)
+        for linear in added.keys() - self.added.keys():
+            self.added[linear] = self._make(linear)
+        self._fill(slot, added)
         self.slots[digest] = slot
-        self.has_changed_experts |= mixes
         if encodes:
             self.encoding.add(digest)
 
@@ -65,11 +55,23 @@ class Adapters:
     @contextmanager
     def encoder_ops(self, local: Ops, encoder: nn.Module, digest: bytes) -> Generator[Ops]:
         """Yields the operations of an encoder with an adapter. Linears that are called are adapted meanwhile too."""
-        ops = LoraOps(local, self.added, EveryRow(self.slots[digest]))
+        ops = self.ops(local, EveryRow(self.slots[digest]))
         with ExitStack() as stack:
             for linear in self.added.keys() & set(encoder.modules()):
-                stack.callback(linear.register_forward_hook(ops.adapt_output).remove)
+                stack.callback(self._adapt_calls(linear, ops))
             yield ops
+
+    def _make(self, linear: nn.Module) -> LowRankUpdates:
+        """Returns the backend's `LowRankUpdates` of a linear."""
+        return LowRankUpdates(linear, self._num_slots)
+
+    def _fill(self, slot: int, added: Mapping[nn.Module, LowRankUpdate]) -> None:
+        for linear, matrices in added.items():
+            self.added[linear].put(slot, matrices)
+
+    def _adapt_calls(self, linear: nn.Module, ops: Any) -> Callable[[], object]:
+        """Adapts a linear where it is called, until the result is called."""
+        return linear.register_forward_hook(ops.adapt_output).remove
 
 
 class LoraOps(OpsLayer):

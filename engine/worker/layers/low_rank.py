@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from glimpse.engine.worker.tensors.batch import AdapterRows, IntArray
 
+_SORTED_ROWS = 16
+"""The native kernels multiply as many rows together."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LowRankUpdatePart:
@@ -57,11 +60,13 @@ class AdaptedRows:
 
     def __init__(self, adapters: Iterable[AdapterRows]) -> None:
         """`adapters`: of rows in any order."""
-        ordered = sorted(adapters, key=lambda each: each.slot)
-        none = np.zeros(0, dtype=np.int64)
-        self.rows: IntArray = np.concatenate([none, *(np.arange(row, row + count) for row, count, _ in ordered)])
-        """Sorted by their adapters."""
-        self.slots: IntArray = np.concatenate([none, *(np.full(count, slot) for _, count, slot in ordered)])
+        none, ranges = np.zeros(0, dtype=np.int64), [*adapters]
+        rows = np.concatenate([none, *(np.arange(row, row + count) for row, count, _ in ranges)])
+        slots = np.concatenate([none, *(np.full(count, slot) for _, count, slot in ranges)])
+        order = np.lexsort((rows, slots, rows // _SORTED_ROWS))
+        self.rows: IntArray = rows[order]
+        """Each 16 of the step's rows are sorted by their adapters."""
+        self.slots: IntArray = slots[order]
         """The adapter of each."""
 
     def within(self, num_rows: int) -> "AdaptedRows":

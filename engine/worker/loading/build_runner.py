@@ -38,7 +38,9 @@ from glimpse.engine.worker.loading.adapters.adapter_store import RankAdapters
 from glimpse.engine.worker.loading.quantization_choice import encoder_cache_bytes
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.native.library import Level, load_library
-from glimpse.engine.worker.native.programs import NO_ADAPTERS, DecodePrograms, RecordableDecoder, can_record
+from glimpse.engine.worker.native.low_rank import PackedAdapters
+from glimpse.engine.worker.native.native_ops import NO_ADAPTERS
+from glimpse.engine.worker.native.programs import DecodePrograms, RecordableDecoder, can_record
 from glimpse.engine.worker.parallel.group import Group, ParallelOps, share_outputs
 from glimpse.engine.worker.parallel.messages import Loaded
 from glimpse.engine.worker.tensors.draws import DrawTokens
@@ -197,6 +199,7 @@ def _programs(
     decoder, text = shard.model.decoder, shard.model.decoder.config
     if shard.level is None or shard.model.parallel is not None or not decoder.is_recordable or not can_record(cache):
         return None
+    assert isinstance(adapters, PackedAdapters)
     return DecodePrograms(
         RecordableDecoder(
             compute=compute,

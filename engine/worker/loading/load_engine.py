@@ -27,7 +27,6 @@ from glimpse.engine.worker.cuda.backend import make_cuda_ops
 from glimpse.engine.worker.execution.grammar_watcher import GrammarWatcher
 from glimpse.engine.worker.execution.runner import ModelRunner
 from glimpse.engine.worker.layers.lora import Adapters
-from glimpse.engine.worker.layers.low_rank import LowRankUpdates
 from glimpse.engine.worker.layers.quantized import (
     QuantizationScheme,
     kept_blocks,
@@ -53,7 +52,7 @@ from glimpse.engine.worker.loading.weights import load_weights
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.native.backend import use_native
 from glimpse.engine.worker.native.library import Level, multiplies_tiles
-from glimpse.engine.worker.native.low_rank import PackedUpdates
+from glimpse.engine.worker.native.low_rank import PackedAdapters
 from glimpse.engine.worker.parallel.distributed_runner import ParallelRunner
 from glimpse.engine.worker.parallel.ranks import Ranks
 from glimpse.engine.worker.parallel.shards import shard_tensor
@@ -191,7 +190,7 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
             model.ops = make_cuda_ops(backend, num_heads=model.decoder.config.num_heads, device=device)
         case "torch":
             pass
-    model.adapters = Adapters(config.max_loras + SPARE_SLOTS, PackedUpdates if backend == "native" else LowRankUpdates)
+    model.adapters = (PackedAdapters if backend == "native" else Adapters)(config.max_loras + SPARE_SLOTS)
     loader.load_all(adapters)
     return LoadedShard(
         config=model_config,

@@ -1,4 +1,5 @@
-// The epilogue of a product: scale, bias, activation and residual. Included after rows.h, in the same namespace.
+// The epilogue of a product: scale, bias, what adapters add, activation and residual. Included after rows.h, in the
+// same namespace.
 #pragma once
 
 // kLanes output features of a row: features `column` to `column + kLanes` of the panel.
@@ -13,7 +14,8 @@ static inline f32v scaled(const Block& block, const Weight& weight, int64_t row,
   }
   const int64_t feature = block.index * kPanelWidth + column;
   const f32v factor = weight.scale ? load<f32v>(weight.scale + feature) : splat(1.0f);
-  return multiply_add(sums, factor, weight.bias ? load<f32v>(weight.bias + feature) : f32v{});
+  sums = multiply_add(sums, factor, weight.bias ? load<f32v>(weight.bias + feature) : f32v{});
+  return block.added_rows >> row & 1 ? sums + load<f32v>(block.added + place) : sums;
 }
 
 static inline f32v activated(f32v x, int32_t activation) {

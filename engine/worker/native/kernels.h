@@ -50,8 +50,10 @@ struct Block {
   const GroupRow* second_groups;  // of the second tiles; null: they are a plane, or none
   int64_t tile_inputs;            // inputs of a row of a tile of integers for matrix units
   int64_t first_step;
-  int64_t low_offset;  // with planes: offset from a high sum to its low sum, in elements
-  float* sums;         // [2 row tiles][2 column tiles][16][16]; int32 with planes
+  int64_t low_offset;   // with planes: offset from a high sum to its low sum, in elements
+  float* sums;          // [2 row tiles][2 column tiles][16][16]; int32 with planes
+  float* added;         // in the same places, what adapters add to rows of the block
+  uint32_t added_rows;  // bit i: something is added to row i
 };
 
 // Destination of results: exactly one of `tiles` (the input of another product), `wide` and `narrow` is set.
@@ -77,30 +79,49 @@ struct Finishing {
   int64_t pace;        // rows to finish in each step of another block's product
 };
 
-// A part of what an adapter adds to a linear: one of the matrices that the linear stacks. declarations.py reads its
-// fields here.
+// A part of what an adapter adds to a linear: consecutive column tiles that read the same ranks. A panel has column
+// tiles 2 · index and 2 · index + 1; of a gated weight, all tiles of gates come first. declarations.py reads its fields
+// here.
 struct LowRankPart {
-  const void* up;  // [num_outputs / 32, rounded up][num_ranks][32], padded with zeros
-  int64_t first_rank, num_ranks;
-  int64_t first_output, num_outputs;
+  // [num_tiles][num_ranks][16] in float32, [num_tiles][num_ranks / 2][16][2] in bfloat16; padded with zeros.
+  const void* up;
+  int64_t first_rank, num_ranks;  // an even number of ranks
+  int64_t first_tile, num_tiles;
 };
 
-constexpr int kMostBlockRows = 4;
+// What an adapter adds to a linear. Its numbers have the type of activations. declarations.py reads its fields here.
+struct LowRank {
+  const void* down;  // [num_ranks / 4][tiles of inputs][4][32], padded with zeros: of all parts
+  int64_t num_ranks;
+  const LowRankPart* parts;
+  int64_t num_parts;  // 0: nothing
+};
 
-// Rows of a step that have one adapter.
-struct LowRankBlock {
-  const void* x[kMostBlockRows];  // rows of tiles
-  void* y[kMostBlockRows];
+constexpr int kBlockRanks = 4;  // ranks of `down` that are stored, and multiplied, together
+constexpr int kMostAdaptedRows = 4;
+
+// Rows of a row tile that have one adapter.
+struct AdaptedBlock {
   int64_t rows;
-  int64_t num_tiles;
-  float* inner;       // [rows][num_ranks]
-  int64_t num_ranks;  // of all parts
+  const void* x[kMostAdaptedRows];  // rows of tiles
+  float* sums[kMostAdaptedRows];    // rows of what is added to blocks, kSumsBytes for each panel
+  void* inner;                      // [rows][most_ranks], of the type of tiles
+  int64_t most_ranks;
 };
 
-// Without a part: writes ranks [begin, end) of `inner`, down · x, for down [num_ranks][inputs of the tiles]. With one:
-// adds outputs [begin, end) of it to y, in blocks of 32.
-using Adapt = void (*)(const LowRankBlock& block, const void* down, const LowRankPart* part, int64_t begin,
-                       int64_t end);
+struct Range {
+  int64_t begin, end;
+};
+
+struct LowRankKernels {
+  // inner = down · x, for blocks [begin, end) of ranks; prefetches as many bytes ahead.
+  void (*shrink)(const AdaptedBlock& block, const LowRank& adapter, int64_t num_tiles, int64_t begin, int64_t end,
+                 int64_t ahead_bytes);
+  // sums = up · inner, for `places` of panels whose column tiles, `tiles_of_panel` of each, are `tile` and those after
+  // it. Null: sums = 0.
+  void (*expand)(const AdaptedBlock& block, const LowRankPart* part, int64_t tile, Range places,
+                 int64_t tiles_of_panel);
+};
 
 struct Kernels {
   bool matrix_units;      // blocks may have 32 rows, and `multiply` finishes another block meanwhile
@@ -126,12 +147,9 @@ struct Kernels {
   // such units.
   void (*multiply_and_finish)(const Block& block, const Weight& weight, Finishing& finishing);
   void (*finish)(Finishing& finishing);
-  int64_t adapted_rows;  // most rows of a block of `adapt`
-  Adapt adapt;
-  void (*combine)(const bf16* gates, const bf16* ups, int64_t count, int32_t activation, bf16* y);
-  // For float32 activations. Null: the tiles are bfloat16.
-  Adapt adapt_float;
-  void (*combine_float)(const float* gates, const float* ups, int64_t count, int32_t activation, float* y);
+  int64_t adapted_rows;  // most rows of an `AdaptedBlock`
+  LowRankKernels low_rank;
+  LowRankKernels low_rank_float;  // of adapters in float32. Null: the tiles are bfloat16.
 };
 
 extern const Kernels kAvx2Kernels, kAvxVnniKernels, kAvx512Kernels, kAvx512VnniKernels, kAvx512Bf16Kernels, kAmxKernels,

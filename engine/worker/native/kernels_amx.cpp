@@ -228,11 +228,9 @@ extern const Kernels kAmxKernels{
     multiply,
     multiply_and_finish,
     finish_all,
-    kBlockRows,
-    adapt<bf16>,
-    combine<bf16>,
-    nullptr,
-    nullptr,
+    kAdaptedRows,
+    {shrink<bf16>, expand<bf16>},
+    {},
 };
 
 }  // namespace glimpse

@@ -71,9 +71,9 @@ void multiply(const Block& block, const Weight& weight) {
 }  // namespace
 
 extern const Kernels kAvx512Bf16Kernels{
-    false,        2,           kFewRows,      kFewRows, lay_out_row<bf16>, nullptr, nullptr,
-    quantize_row, nullptr,     nullptr,       nullptr,  multiply,          nullptr, finish_all,
-    kBlockRows,   adapt<bf16>, combine<bf16>, nullptr,  nullptr,
+    false,   2,       kFewRows, kFewRows, lay_out_row<bf16>, nullptr,    nullptr,      quantize_row,
+    nullptr, nullptr, nullptr,  multiply, nullptr,           finish_all, kAdaptedRows, {shrink<bf16>, expand<bf16>},
+    {},
 };
 
 }  // namespace glimpse

@@ -34,9 +34,7 @@ constexpr Kernels kFloatKernels{
     multiply,
     nullptr,
     finish_all,
-    kBlockRows,
-    adapt<bf16>,
-    combine<bf16>,
-    adapt<float>,
-    combine<float>,
+    kAdaptedRows,
+    {shrink<bf16>, expand<bf16>},
+    {shrink<float>, expand<float>},
 };

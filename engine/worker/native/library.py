@@ -101,11 +101,15 @@ class LowRankPart(ctypes.Structure):
 
 
 class LowRank(ctypes.Structure):
-    """What an adapter adds to a linear; linear.h says what its fields are."""
+    """What an adapter adds to a linear; kernels.h says what its fields are."""
 
 
 class LowRanks(ctypes.Structure):
-    """What all adapters add to a linear; linear.h says what its fields are."""
+    """What all adapters add to a linear; adaptation.h says what its fields are."""
+
+
+class RowAdapters(ctypes.Structure):
+    """Rows with adapters; adaptation.h says what its fields are."""
 
 
 class Operation(ctypes.Structure):
@@ -129,6 +133,7 @@ STRUCTURES = (
     LowRankPart,
     LowRank,
     LowRanks,
+    RowAdapters,
     Operation,
     Program,
     DecodeInputs,

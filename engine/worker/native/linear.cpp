@@ -19,8 +19,13 @@ thread_local Buffer own_buffers[3], sums_buffer, unpacked_buffer;
 
 bool is_replicated(int64_t rows) { return rows <= kReplicatedRows; }
 
-void multiply(const Kernels& kernels, const Activations& x, const Weight& weight, const Output& output) {
-  Multiplication(kernels, x, weight, output, sums_buffer, unpacked_buffer).run();
+void multiply(const Kernels& kernels, const Activations& x, const Weight& weight, const Adaptation& adaptation,
+              const Output& output) {
+  if (adaptation) {
+    adaptation.shrink(x, streamed_ahead_bytes);
+#pragma omp barrier
+  }
+  Multiplication(kernels, x, weight, adaptation, output, sums_buffer, unpacked_buffer).run();
 }
 
 Output to_rows(const Weight& weight, float* wide, bf16* narrow, const void* residual, int32_t activation) {
@@ -49,11 +54,13 @@ TeamBuffers& team_buffers() {
 
 void reserve(const Kernels& kernels, const Linear& linear, TeamBuffers& buffers) {
   input_of(kernels, *linear.weight, linear.rows, buffers);
+  Adaptation::reserve(linear.adapted, buffers.adapted);
 }
 
 void reserve(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers) {
   input_of(kernels, *mlp.first, mlp.rows, buffers);
   Activations(kernels, *mlp.second, mlp.rows, buffers.inner);
+  Adaptation::reserve(mlp.adapted, buffers.adapted);
 }
 
 void run_in_team(const Kernels& kernels, const Linear& linear, TeamBuffers& buffers) {
@@ -62,7 +69,8 @@ void run_in_team(const Kernels& kernels, const Linear& linear, TeamBuffers& buff
   if (!is_replicated(linear.rows)) {
 #pragma omp barrier
   }
-  multiply(kernels, input, *linear.weight,
+  const Adaptation adaptation(kernels, *linear.weight, linear.added, linear.adapted, buffers.adapted);
+  multiply(kernels, input, *linear.weight, adaptation,
            to_rows(*linear.weight, linear.wide, linear.narrow, linear.residual, linear.activation));
 }
 
@@ -76,7 +84,9 @@ void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers) {
   if (!is_replicated(mlp.rows) || mlp.second->in_features % kTileInputs != 0) {
 #pragma omp barrier
   }
-  multiply(kernels, input, *mlp.first,
+  const Adaptation first(kernels, *mlp.first, mlp.first_added, mlp.adapted, buffers.adapted);
+  const Adaptation second(kernels, *mlp.second, mlp.second_added, mlp.adapted, buffers.adapted);
+  multiply(kernels, input, *mlp.first, first,
            {inner.tiles(), inner.num_tiles(), nullptr, nullptr, nullptr, nullptr, mlp.activation});
 #pragma omp barrier
   if (inner.has_integers()) {
@@ -86,7 +96,7 @@ void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers) {
   const bool is_wide = mlp.second->dtype == kFloat32;
   float* wide = is_wide && !mlp.wide ? static_cast<float*>(mlp.y) : mlp.wide;
   bf16* narrow = wide ? nullptr : static_cast<bf16*>(mlp.y);
-  multiply(kernels, inner, *mlp.second, to_rows(*mlp.second, wide, narrow, mlp.residual, kIdentity));
+  multiply(kernels, inner, *mlp.second, second, to_rows(*mlp.second, wide, narrow, mlp.residual, kIdentity));
 }
 
 }  // namespace glimpse
@@ -97,11 +107,13 @@ extern "C" void glimpse_set_prefetch(int64_t ahead_bytes) { streamed_ahead_bytes
 
 // y = activation(norm(x) Wᵀ + b) + residual for x [rows, in_features]; y is float32 in `wide` or bfloat16 in `narrow`.
 // x and the residual have the weight's type of activations. A gated weight's y has all gates of a row first.
+// What is added, here and below: see `Linear`.
 extern "C" void glimpse_linear(int level, const Weight* weight, const Norm* norm, const void* x, int64_t rows,
-                               int32_t activation, const void* residual, float* wide, bf16* narrow) {
+                               int32_t activation, const void* residual, float* wide, bf16* narrow,
+                               const LowRanks* added, const RowAdapters* adapted) {
   if (rows == 0) return;
   const Kernels& kernels = kernels_of(level, weight->dtype);
-  const Linear linear{weight, norm, x, rows, activation, residual, wide, narrow};
+  const Linear linear{weight, norm, x, rows, activation, residual, wide, narrow, added, adapted};
   TeamBuffers& buffers = team_buffers();
   reserve(kernels, linear, buffers);
 #pragma omp parallel
@@ -111,10 +123,11 @@ extern "C" void glimpse_linear(int level, const Weight* weight, const Norm* norm
 // y = second(activation(first(norm(x)))) + residual for x [rows, in_features of `first`]. x, the residual and y have
 // the weights' type of activations.
 extern "C" void glimpse_mlp(int level, const Weight* first, const Weight* second, const Norm* norm, const void* x,
-                            int64_t rows, int32_t activation, const void* residual, void* y) {
+                            int64_t rows, int32_t activation, const void* residual, void* y,
+                            const LowRanks* first_added, const LowRanks* second_added, const RowAdapters* adapted) {
   if (rows == 0) return;
   const Kernels& kernels = kernels_of(level, first->dtype);
-  const Mlp mlp{first, second, norm, x, rows, activation, residual, y};
+  const Mlp mlp{first, second, norm, x, rows, activation, residual, y, first_added, second_added, adapted};
   TeamBuffers& buffers = team_buffers();
   reserve(kernels, mlp, buffers);
 #pragma omp parallel

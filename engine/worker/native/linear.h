@@ -2,28 +2,31 @@
 #pragma once
 
 #include "activations.h"
+#include "adaptation.h"
 #include "kernels.h"
 
 namespace glimpse {
 
 // Buffers that a team shares in a product. The product after it may use them once all threads have finished.
 struct TeamBuffers {
-  Buffer input[3], inner[3], experts;
+  Buffer input[3], inner[3], experts, adapted;
 };
 
-// y = activation(norm(x) Wᵀ + b) + residual
+// y = activation(norm(x) Wᵀ + b) + residual, where W is another one for rows with adapters
 struct Linear {
   const Weight* weight;
   const Norm* norm;  // null: none
   const void* x;     // [rows, in_features], of the weight's type of activations
   int64_t rows;      // at least 1
   int32_t activation;
-  const void* residual;  // like x
-  float* wide;           // [rows, out_features]; this or `narrow`
-  bf16* narrow;          // [rows, out_features]
+  const void* residual;        // like x
+  float* wide;                 // [rows, out_features]; this or `narrow`
+  bf16* narrow;                // [rows, out_features]
+  const LowRanks* added;       // to W; null: nothing
+  const RowAdapters* adapted;  // null: none
 };
 
-// y = second(activation(first(norm(x)))) + residual
+// y = second(activation(first(norm(x)))) + residual, with linears as above
 struct Mlp {
   const Weight *first, *second;
   const Norm* norm;
@@ -32,6 +35,8 @@ struct Mlp {
   int32_t activation;
   const void* residual;  // like x
   void* y;               // [rows, out_features of `second`], like x; this or `wide`
+  const LowRanks *first_added, *second_added;
+  const RowAdapters* adapted;
   float* wide = nullptr;
   const int64_t* order = nullptr;  // [rows]: row i is row order[i] of x; null: i
 };
@@ -53,36 +58,12 @@ struct Experts {
 struct Mixture {
   const Experts* experts;
   const Norm* norm;
-  const void* x;         // [rows, in_features], of the weights' type of activations
-  int64_t rows;          // at least 1
-  const void* residual;  // like x
-  void* y;               // like x
-};
-
-// What an adapter adds to a linear. Its numbers have the type of activations. declarations.py reads its fields here.
-struct LowRank {
-  const void* down;  // [num_ranks][in_features, padded to tiles with zeros]: the matrices of all parts
-  int64_t num_ranks;
-  const LowRankPart* parts;
-  int64_t num_parts;  // 0: nothing
-};
-
-// What all adapters add to a linear. declarations.py reads its fields here.
-struct LowRanks {
-  const LowRank* adapters;
-  int64_t most_ranks;  // of an adapter
-  int64_t in_features, out_features;
-  DType dtype;  // of activations
-};
-
-// y += up · down · norm(x), for rows with adapters.
-struct Adaptation {
-  const LowRanks* added;
-  const Norm* norm;             // null: none
-  const void* x;                // [all rows, in_features]
-  void* y;                      // [all rows, out_features]
-  const int64_t *rows, *slots;  // [num_rows]: the rows, sorted by adapters, and the adapter of each
-  int64_t num_rows;             // at least 1
+  const void* x;                               // [rows, in_features], of the weights' type of activations
+  int64_t rows;                                // at least 1
+  const void* residual;                        // like x
+  void* y;                                     // like x
+  const LowRanks *first_added, *second_added;  // [num_experts]; null: nothing
+  const RowAdapters* adapted;                  // null: none
 };
 
 const Kernels& kernels_of(int level, DType dtype);
@@ -94,18 +75,12 @@ TeamBuffers& team_buffers();
 void reserve(const Kernels& kernels, const Linear& linear, TeamBuffers& buffers);
 void reserve(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers);
 void reserve(const Kernels& kernels, const Mixture& mixture, TeamBuffers& buffers);
-void reserve(const Kernels& kernels, const Adaptation& adaptation, TeamBuffers& buffers);
 
 // Computes this thread's part. Every thread of the team calls it; inputs must be complete, and the result is complete
 // after the next barrier.
 void run_in_team(const Kernels& kernels, const Linear& linear, TeamBuffers& buffers);
 void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers);
 void run_in_team(const Kernels& kernels, const Mixture& mixture, TeamBuffers& buffers);
-void run_in_team(const Kernels& kernels, const Adaptation& adaptation, TeamBuffers& buffers);
-
-// y = activation(gates) · ups for x [rows, 2 · width], gates first. Every thread of the team calls it.
-void combine_in_team(const Kernels& kernels, DType dtype, const void* x, int64_t rows, int64_t width,
-                     int32_t activation, void* y);
 
 }  // namespace glimpse
 

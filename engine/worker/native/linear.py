@@ -3,9 +3,10 @@
 Only the packed copy of the weights is kept. Any shape can be packed, because tiles are padded with zeros.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import CDLL, byref
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -73,7 +74,7 @@ class PackedLinear(nn.Module):
             dtype: of activations, bfloat16 or float32.
         """
         super().__init__()
-        self._library, self._level, self._memory, self.dtype = library, level, memory, dtype
+        self.library, self._level, self._memory, self.dtype = library, level, memory, dtype
         rows, columns = len(linear.weight), linear.in_features
         self.in_features, self.sizes = linear.in_features, linear.sizes
         self._tensors: list[Tensor] = []  # tensors that `packed` points to
@@ -96,18 +97,23 @@ class PackedLinear(nn.Module):
         return self.compute(x, None, None)
 
     def compute(
-        self, x: Tensor, norm: Norm | None, residual: Tensor | None, dtype: torch.dtype | None = None
+        self,
+        x: Tensor,
+        norm: Norm | None,
+        residual: Tensor | None,
+        dtype: torch.dtype | None = None,
+        adapted: Sequence[Any] = (None, None),
     ) -> Tensor:
         """norm(x) Wᵀ + b + residual: [rows, in] → [rows, out]. A gated linear takes no residual.
 
-        The result is in the type of activations, or in `dtype`: float32.
+        The result is in the type of activations, or in `dtype`: float32. `adapted`: see `NativeOps`.
         """
         assert x.dtype is self.dtype
         x, dtype = x.contiguous(), dtype or self.dtype
         residual = None if residual is None else residual.contiguous()
         output = torch.empty(x.shape[0], self.packed.out_features, dtype=dtype)
         wide = dtype is torch.float32
-        self._library.glimpse_linear(
+        self.library.glimpse_linear(
             self._level,
             byref(self.packed),
             None if norm is None else byref(norm),
@@ -117,6 +123,7 @@ class PackedLinear(nn.Module):
             None if residual is None else residual.data_ptr(),
             output.data_ptr() if wide else None,
             None if wide else output.data_ptr(),
+            *adapted,
         )
         return output
 
@@ -124,12 +131,12 @@ class PackedLinear(nn.Module):
         """Returns rows of W, [indices, in]. W must not be int8 with a scale for each output feature."""
         indices = indices.contiguous()
         output = torch.empty(len(indices), self.packed.in_features, dtype=self.dtype)
-        self._library.glimpse_unpack_rows(byref(self.packed), indices.data_ptr(), len(indices), output.data_ptr())
+        self.library.glimpse_unpack_rows(byref(self.packed), indices.data_ptr(), len(indices), output.data_ptr())
         return output
 
     def _pack_columns(self, values: Tensor) -> int:
-        packed = self._allocate(4 * self._library.glimpse_packed_columns(byref(self.packed)))
-        self._library.glimpse_pack_columns(byref(self.packed), values.contiguous().data_ptr(), packed)
+        packed = self._allocate(4 * self.library.glimpse_packed_columns(byref(self.packed)))
+        self.library.glimpse_pack_columns(byref(self.packed), values.contiguous().data_ptr(), packed)
         return packed
 
     def _pack_groups(self, linear: GroupQuantizedLinear) -> None:
@@ -137,17 +144,17 @@ class PackedLinear(nn.Module):
         if linear.input_order is not None:
             self._tensors.append(linear.input_order.to(torch.int32))
             self.packed.input_order = self._tensors[-1].data_ptr()
-        parts, pack_groups = linear.group_size // self.packed.group_size, self._library.glimpse_pack_groups
+        parts, pack_groups = linear.group_size // self.packed.group_size, self.library.glimpse_pack_groups
         self.packed.group_scale = self._pack_by_group(linear.scale.float(), parts, pack_groups)
         if linear.zero.is_floating_point():
             self.packed.group_minimum = self._pack_by_group(linear.zero.float(), parts, pack_groups)
         else:
-            self.packed.group_zero = self._pack_by_group(linear.zero, parts, self._library.glimpse_pack_zeros)
+            self.packed.group_zero = self._pack_by_group(linear.zero, parts, self.library.glimpse_pack_zeros)
 
     def _pack_by_group(self, values: Tensor, parts: int, pack: Callable[..., None]) -> int:
         """Packs numbers of groups, [groups, out], each of which the kernels divide into `parts`."""
         values = values.repeat_interleave(parts, 0)
-        packed = self._allocate(values.itemsize * self._library.glimpse_packed_groups(byref(self.packed)))
+        packed = self._allocate(values.itemsize * self.library.glimpse_packed_groups(byref(self.packed)))
         pack(byref(self.packed), values.data_ptr(), packed)
         return packed
 

@@ -1,9 +1,8 @@
-// What adapters add to linears (arXiv 2106.09685): y += up · down · x, for a few rows of one adapter. Included after
-// finish.h, in the same namespace.
+// What adapters add to linears (arXiv 2106.09685): up · down · x, for a few rows of one adapter. Included after
+// finish.h, in the same namespace. A row's result is bit-identical for any number of rows.
 #pragma once
 
-constexpr int kBlockRows = kLanes == 16 ? 4 : 2;  // rows whose sums are in registers at a time
-constexpr int kBlockRanks = 4;                    // ranks likewise
+constexpr int kAdaptedRows = kLanes == 16 ? 4 : 2;  // rows whose sums are in registers at a time
 
 template <class W>
 static inline f32v load_weights(const W* from) {
@@ -24,82 +23,89 @@ static inline f32v add_products(f32v sums, const Element* x, const W* weights) {
 #endif
 }
 
-// inner[row][rank] = down[rank] · x[row], for kRanks ranks.
-template <class W, int kRows, int kRanks>
-static inline void shrink_ranks(const LowRankBlock& block, const W* down, int64_t rank) {
-  f32v sums[kRows][kRanks] = {};
-  const int64_t width = block.num_tiles * kTileInputs;
-  const W* weights = down + rank * width;
-  for (int64_t tile = 0; tile < block.num_tiles; ++tile, weights += kTileInputs) {
-#pragma GCC unroll 4
-    for (int r = 0; r < kRanks; ++r) {
-      __builtin_prefetch(weights + (kRanks + r) * width);
-#pragma GCC unroll 4
-      for (int row = 0; row < kRows; ++row) {
-        const Element* x = static_cast<const Element*>(block.x[row]) + tile * kTileElements;
-        sums[row][r] = add_products(sums[row][r], x, weights + r * width);
-      }
-    }
-  }
-  for (int row = 0; row < kRows; ++row)
-    for (int r = 0; r < kRanks; ++r) block.inner[row * block.num_ranks + rank + r] = sum(sums[row][r]);
+[[maybe_unused]] static inline void store_wide(bf16* to, f32v value, int64_t count) { store_bf16(to, value, count); }
+[[maybe_unused]] static inline void store_wide(float* to, f32v value, int64_t count) { store_f32(to, value, count); }
+
+static inline Element* inner_of(const AdaptedBlock& block, int row) {
+  return static_cast<Element*>(block.inner) + row * block.most_ranks;
 }
 
 template <class W, int kRows>
-static void shrink_rows(const LowRankBlock& block, const W* down, int64_t rank, int64_t end) {
-  for (; rank + kBlockRanks <= end; rank += kBlockRanks) shrink_ranks<W, kRows, kBlockRanks>(block, down, rank);
-  for (; rank < end; ++rank) shrink_ranks<W, kRows, 1>(block, down, rank);
-}
-
-// y[row] += up · inner[row], for 32 outputs: up is [ranks of the part][32].
-template <class T, int kRows>
-static inline void expand_rows(const LowRankBlock& block, const LowRankPart& part, int64_t index) {
-  constexpr int kVectors = kPanelWidth / kLanes;
-  f32v sums[kRows][kVectors] = {};
-  const T* weights = static_cast<const T*>(part.up) + index * part.num_ranks * kPanelWidth;
-  for (int64_t rank = 0; rank < part.num_ranks; ++rank, weights += kPanelWidth) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      const f32v up = load_weights(weights + v * kLanes);
+static inline void shrink_rows(const AdaptedBlock& block, const LowRank& adapter, int64_t num_tiles, int64_t begin,
+                               int64_t end, int64_t ahead_bytes) {
+  const W* weights = static_cast<const W*>(adapter.down) + begin * num_tiles * kBlockRanks * kTileInputs;
+  for (int64_t index = begin; index < end; ++index) {
+    f32v sums[kRows][kBlockRanks] = {};
+    for (int64_t tile = 0; tile < num_tiles; ++tile) {
 #pragma GCC unroll 4
-      for (int row = 0; row < kRows; ++row)
-        sums[row][v] =
-            multiply_add(splat(block.inner[row * block.num_ranks + part.first_rank + rank]), up, sums[row][v]);
+      for (int r = 0; r < kBlockRanks; ++r, weights += kTileInputs) {
+        prefetch_part(reinterpret_cast<const char*>(weights) + ahead_bytes, ahead_bytes ? sizeof(W) / 2 : 0, 0, 1);
+#pragma GCC unroll 4
+        for (int row = 0; row < kRows; ++row)
+          sums[row][r] =
+              add_products(sums[row][r], static_cast<const Element*>(block.x[row]) + tile * kTileElements, weights);
+      }
+    }
+    for (int row = 0; row < kRows; ++row) {
+      f32v totals{};
+      for (int r = 0; r < kBlockRanks; ++r) totals[r] = sum(sums[row][r]);
+      store_wide(inner_of(block, row) + index * kBlockRanks, totals, kBlockRanks);
     }
   }
-  for (int v = 0; v < kVectors; ++v) {
-    const int64_t column = index * kPanelWidth + v * kLanes, count = part.num_outputs - column;
-    for (int row = 0; row < kRows && count > 0; ++row) {
-      T* y = static_cast<T*>(block.y[row]) + part.first_output + column;
-      const f32v value = load_wide(y, count) + sums[row][v];
-      if constexpr (sizeof(T) == 4) store_f32(y, value, count);
-      else store_bf16(y, value, count);
+}
+
+// Adds two ranks of kLanes outputs, vector `v` of a tile, to lanes of sums.
+template <class W>
+static inline f32v add_ranks(f32v sums, const W* weights, int v, const Element* inner) {
+#if GLIMPSE_BF16
+  const auto up = reinterpret_cast<__m512bh>(_mm512_loadu_si512(weights + 2 * v * kLanes));
+  const auto pair = reinterpret_cast<__m512bh>(_mm512_set1_epi32(load<int32_t>(inner)));
+  return reinterpret_cast<f32v>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sums), up, pair));
+#else
+  for (int place = 0; place < 2; ++place) {
+    f32v up;
+    if constexpr (sizeof(W) == 4) up = load<f32v>(weights + place * 16 + v * kLanes);
+    else up = widen_input(load<i32v>(weights + 2 * v * kLanes), place);
+    sums = multiply_add(splat(inner[place]), up, sums);
+  }
+  return sums;
+#endif
+}
+
+// Reads consecutive tiles in their order, which is as fast as the memory is.
+template <class W, int kRows>
+static inline void expand_rows(const AdaptedBlock& block, const LowRankPart* part, int64_t tile, Range places,
+                               int64_t tiles_of_panel) {
+  const int64_t num_ranks = part ? part->num_ranks : 0, first_rank = part ? part->first_rank : 0;
+  const W* weights = part ? static_cast<const W*>(part->up) + (tile - part->first_tile) * num_ranks * 16 : nullptr;
+  const int64_t last = tiles_of_panel - 1;  // 0 or 1
+  for (int64_t place = places.begin; place < places.end; ++place) {
+    f32v sums[kRows][kTileVectors] = {};
+    for (int64_t rank = 0; rank < num_ranks; rank += 2, weights += 32) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kTileVectors; ++v)
+#pragma GCC unroll 4
+        for (int row = 0; row < kRows; ++row)
+          sums[row][v] = add_ranks(sums[row][v], weights, v, inner_of(block, row) + first_rank + rank);
     }
+    const int64_t offset = (place >> last) * (kSumsBytes / 4) + (place & last) * 256;
+    for (int row = 0; row < kRows; ++row)
+      for (int v = 0; v < kTileVectors; ++v) store(block.sums[row] + offset + v * kLanes, sums[row][v]);
   }
 }
 
-// Computes ranks [begin, end) of `inner`, or adds outputs [begin, end) of a part, in blocks of 32.
-template <class T, int kRows>
-static void adapt_up_to(const LowRankBlock& block, const void* down, const LowRankPart* part, int64_t begin,
-                        int64_t end) {
-  if constexpr (kRows > 0) {
-    if (block.rows < kRows) return adapt_up_to<T, kRows - 1>(block, down, part, begin, end);
-    if (!part) return shrink_rows<T, kRows>(block, static_cast<const T*>(down), begin, end);
-    for (int64_t index = begin; index < end; ++index) expand_rows<T, kRows>(block, *part, index);
-  }
+template <class W, int kRows = kAdaptedRows>
+static void shrink(const AdaptedBlock& block, const LowRank& adapter, int64_t num_tiles, int64_t begin, int64_t end,
+                   int64_t ahead_bytes) {
+  if constexpr (kRows > 1)
+    if (block.rows < kRows) return shrink<W, kRows - 1>(block, adapter, num_tiles, begin, end, ahead_bytes);
+  shrink_rows<W, kRows>(block, adapter, num_tiles, begin, end, ahead_bytes);
 }
 
-template <class T>
-static void adapt(const LowRankBlock& block, const void* down, const LowRankPart* part, int64_t begin, int64_t end) {
-  adapt_up_to<T, kBlockRows>(block, down, part, begin, end);
-}
-
-// activation(gates) · ups
-template <class T>
-static void combine(const T* gates, const T* ups, int64_t count, int32_t activation, T* y) {
-  for (int64_t i = 0; i < count; i += kLanes) {
-    const f32v value = activated(load_wide(gates + i, count - i), activation) * load_wide(ups + i, count - i);
-    if constexpr (sizeof(T) == 4) store_f32(y + i, value, count - i);
-    else store_bf16(y + i, value, count - i);
-  }
+template <class W, int kRows = kAdaptedRows>
+static void expand(const AdaptedBlock& block, const LowRankPart* part, int64_t tile, Range places,
+                   int64_t tiles_of_panel) {
+  if constexpr (kRows > 1)
+    if (block.rows < kRows) return expand<W, kRows - 1>(block, part, tile, places, tiles_of_panel);
+  expand_rows<W, kRows>(block, part, tile, places, tiles_of_panel);
 }

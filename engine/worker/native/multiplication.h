@@ -1,23 +1,13 @@
 // A thread's part of a product: divides it into blocks that stay in the caches.
 #pragma once
 
-#include <omp.h>
-
 #include <algorithm>
 
 #include "activations.h"
+#include "adaptation.h"
+#include "team.h"
 
 namespace glimpse {
-
-struct Range {
-  int64_t begin, end;
-};
-
-// This thread's share of `count` items.
-inline Range share(int64_t count) {
-  int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
-  return {count * thread / threads, count * (thread + 1) / threads};
-}
 
 // Cache blocking of a product.
 struct Blocking {
@@ -35,6 +25,7 @@ constexpr int64_t kFinishingPace = 2;         // rows that are finished in each 
 constexpr int64_t kCachedBytes = 16 << 10;    // bytes of a panel that stay in the L1 cache
 constexpr int64_t kGroupedPanels = 8;         // panels whose sums are computed together if the inputs must be divided
 constexpr int64_t kGroupedFloatPanels = 4;    // the same without matrix units: their processors have less cache
+constexpr int64_t kAdaptedPanels = 128;       // panels that are read without anything else in between
 constexpr int64_t kUnpackedBytes = 16 << 10;  // bytes of unpacked weights that stay in the L1 cache
 
 // Prefetch distance of weights that are read in order; 0: none. It is a processor's own: prefetches keep some from
@@ -48,12 +39,13 @@ static_assert(kCachedBytes / kStepBytes % kGroupSteps == 0);
 class Multiplication {
  public:
   // `sums` and `unpacked` are this thread's.
-  Multiplication(const Kernels& kernels, const Activations& x, const Weight& weight, const Output& output, Buffer& sums,
-                 Buffer& unpacked)
-      : kernels_(kernels), x_(x), weight_(weight), panels_(share(num_panels(weight))), unpacks_(choose_unpacking()),
-        blocking_(choose_blocking(panels_.end - panels_.begin)), num_blocks_(blocking_.rows / x.block_rows()),
-        whole_(blocking_.steps >= x.num_steps()),
-        sums_(reinterpret_cast<float*>(sums.reserve(num_sums() * kSumsBytes))),
+  Multiplication(const Kernels& kernels, const Activations& x, const Weight& weight, const Adaptation& adaptation,
+                 const Output& output, Buffer& sums, Buffer& unpacked)
+      : kernels_(kernels), x_(x), weight_(weight), adaptation_(adaptation), panels_(share(num_panels(weight))),
+        unpacks_(choose_unpacking()), blocking_(choose_blocking(panels_.end - panels_.begin)),
+        num_blocks_(blocking_.rows / x.block_rows()), whole_(blocking_.steps >= x.num_steps()),
+        added_(adaptation ? std::max(num_sums(), kAdaptedPanels) : 0),
+        sums_(reinterpret_cast<float*>(sums.reserve((added_ + num_sums()) * kSumsBytes))),
         unpacked_(unpacks_ ? unpacked.reserve(blocking_.steps * unpacked_step_bytes()) : nullptr),
         finishing_{weight, output, nullptr, nullptr, 0, kFinishingPace} {}
 
@@ -116,6 +108,13 @@ class Multiplication {
   }
 
   void multiply_one_block(Range panels) {
+    // Memory is read in its order fastest: what adapters add to many panels, then those.
+    for (int64_t panel = panels.begin; panel < panels.end; panel += kAdaptedPanels)
+      multiply_adapted({panel, std::min(panel + kAdaptedPanels, panels.end)});
+  }
+
+  void multiply_adapted(Range panels) {
+    const uint32_t added_rows = adaptation_ ? adaptation_.expand(Range{0, x_.rows()}, panels, sums_of(num_sums())) : 0;
     for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
       Block block = x_.block(0, x_.rows(), 0, x_.num_steps());
       block.index = panel;
@@ -124,6 +123,8 @@ class Multiplication {
       const int64_t ahead_bytes = x_.rows() <= kernels_.streamed_rows ? streamed_ahead_bytes : kAheadBytes;
       block.lines_ahead = ahead_bytes ? step_bytes(weight_) / 64 : 0;
       block.ahead = block.panel + ahead_bytes;
+      block.added = sums_of(num_sums() + panel - panels.begin);
+      block.added_rows = added_rows;
       kernels_.multiply(block, weight_);
       begin_finishing(&block, 1);
       kernels_.finish(finishing_);
@@ -150,6 +151,7 @@ class Multiplication {
       }
     }
     kernels_.finish(finishing_);
+    for (int64_t index = 0; index < num_blocks_; ++index) adapt(blocks[index]);
     begin_finishing(blocks, num_blocks_);
   }
 
@@ -179,7 +181,9 @@ class Multiplication {
       block.sums = sums_of(slot);
       prefetch(block, next, index, num_blocks);
       multiply_block(block);
-      if (steps.end == x_.num_steps()) begin_finishing(&block, 1);
+      if (steps.end < x_.num_steps()) continue;
+      adapt(block);
+      begin_finishing(&block, 1);
     }
   }
 
@@ -202,6 +206,13 @@ class Multiplication {
 
   float* sums_of(int64_t slot) const { return sums_ + slot * (kSumsBytes / static_cast<int64_t>(sizeof(float))); }
 
+  void adapt(Block& block) const {
+    if (!adaptation_) return;
+    block.added = block.sums + (sums_of(num_sums()) - sums_);
+    block.added_rows = adaptation_.expand({block.first_row, block.first_row + block.rows},
+                                          {block.index, block.index + 1}, block.added);
+  }
+
   void begin_finishing(const Block* blocks, int64_t count) {
     finishing_.block = blocks;
     finishing_.end = blocks + count;
@@ -211,11 +222,13 @@ class Multiplication {
   const Kernels& kernels_;
   const Activations& x_;
   const Weight& weight_;
+  const Adaptation& adaptation_;
   Range panels_;
   bool unpacks_;  // parts of panels are unpacked before they are multiplied with all rows
   Blocking blocking_;
   int64_t num_blocks_;  // blocks in blocking_.rows rows
   bool whole_;          // all steps are computed at once
+  int64_t added_;       // places for what adapters add, after those for sums
   float* sums_;
   char* unpacked_;
   Finishing finishing_;

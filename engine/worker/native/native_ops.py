@@ -1,6 +1,7 @@
 """The native backend: one library call per operation of `glimpse.engine.worker.layers.ops.Ops`."""
 
 from collections.abc import Sequence
+from copy import copy
 from ctypes import CDLL, POINTER, byref, cast, pointer
 from typing import Any
 
@@ -10,8 +11,8 @@ from torch import Tensor, nn
 from glimpse.engine.worker.layers import ops
 from glimpse.engine.worker.layers.attention import AttentionPlan
 from glimpse.engine.worker.layers.delta_net import DeltaNet, StatePlan, state_rounds
-from glimpse.engine.worker.layers.low_rank import AdaptedRows, LowRankUpdates
-from glimpse.engine.worker.layers.mlp import ExpertsMLP, GateActivation, GatedMLP, PlainMLP
+from glimpse.engine.worker.layers.low_rank import AdaptedRows
+from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.rotary import Rotation
 from glimpse.engine.worker.layers.short_conv import ShortConv
@@ -29,11 +30,13 @@ from glimpse.engine.worker.native.attention import (
 )
 from glimpse.engine.worker.native.library import Activation, DeltaNetLayer, DType, Level, Norm, ShortConvLayer, Weight
 from glimpse.engine.worker.native.linear import PackedLinear
-from glimpse.engine.worker.native.low_rank import PackedUpdates
+from glimpse.engine.worker.native.low_rank import PackedAdapters
 from glimpse.engine.worker.tensors.batch import Batch, StateRows
 from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache, LayerStates
 
 _ACTIVATIONS = {"quick_gelu": Activation.QUICK_GELU, "gelu_tanh": Activation.GELU_TANH}
+NO_ADAPTERS = PackedAdapters(0)
+"""For steps in which no token has one."""
 GATE_ACTIVATIONS = {"silu": Activation.GATED_SILU, "gelu_tanh": Activation.GATED_GELU_TANH}
 
 
@@ -46,12 +49,20 @@ class NativeOps(ops.TorchOps):
         self._experts: dict[nn.Module, ExpertsTensors] = {}
         self._nets: dict[nn.Module, DeltaNetTensors] = {}
         self._convs: dict[nn.Module, ShortConvTensors] = {}
+        self._adapters, self._adapted_rows = NO_ADAPTERS, AdaptedRows(())
+
+    def adapted(self, adapters: PackedAdapters, rows: AdaptedRows) -> "NativeOps":
+        """Returns these operations with what adapters add to rows of a step."""
+        own = copy(self)
+        own._adapters, own._adapted_rows = adapters, rows  # noqa: SLF001
+        return own
 
     def norm_linear(self, hidden: Tensor, norm: ops.Norm, linear: nn.Module) -> Tensor:
-        return _packed(linear).compute(hidden, self._norm(norm), None)
+        adapted = self._added_to([linear], rows=len(hidden))
+        return _packed(linear).compute(hidden, self._norm(norm), None, adapted=adapted)
 
     def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor | None) -> Tensor:
-        return _packed(linear).compute(x, None, residual)
+        return _packed(linear).compute(x, None, residual, adapted=self._added_to([linear], rows=len(x)))
 
     def norm_mlp_add(self, hidden: Tensor, norm: ops.Norm, mlp: ops.MLP, *, residual: bool = True) -> Tensor:
         hidden = hidden.contiguous()
@@ -59,14 +70,16 @@ class NativeOps(ops.TorchOps):
         if isinstance(mlp, ExpertsMLP):
             if mlp not in self._experts:
                 self._experts[mlp] = ExpertsTensors(mlp)
+            experts = self._experts[mlp]
             self._library.glimpse_experts(
                 self._level,
-                byref(self._experts[mlp].experts),
+                byref(experts.experts),
                 byref(self._norm(norm)),
                 hidden.data_ptr(),
                 hidden.shape[0],
                 hidden.data_ptr() if residual else None,
                 output.data_ptr(),
+                *self._added_to(*experts.linears, rows=len(hidden)),
             )
             return output
         first, second, activation = as_mlp(mlp)
@@ -80,36 +93,9 @@ class NativeOps(ops.TorchOps):
             activation,
             hidden.data_ptr() if residual else None,
             output.data_ptr(),
+            *self._added_to([first], [second], rows=len(hidden)),
         )
         return output
-
-    def combine(self, gate_up: Tensor, activation: GateActivation) -> Tensor:
-        rows, width = len(gate_up), gate_up.shape[1] // 2
-        output = gate_up.new_empty(rows, width)
-        self._library.glimpse_combine(
-            self._level,
-            DType.of(gate_up.dtype),
-            gate_up.data_ptr(),
-            rows,
-            width,
-            GATE_ACTIVATIONS[activation],
-            output.data_ptr(),
-        )
-        return output
-
-    def adapt(self, y: Tensor, x: Tensor, norm: ops.Norm | None, added: LowRankUpdates, rows: AdaptedRows) -> None:
-        assert isinstance(added, PackedUpdates)
-        x = x.contiguous()
-        self._library.glimpse_adapt(
-            self._level,
-            byref(added.packed),
-            None if norm is None else byref(self._norm(norm)),
-            x.data_ptr(),
-            rows.rows.ctypes.data,
-            rows.slots.ctypes.data,
-            len(rows.rows),
-            y.data_ptr(),
-        )
 
     def logits(self, hidden: Tensor, norm: ops.Norm, head: nn.Module) -> Tensor:
         return _packed(head).compute(hidden, self._norm(norm), None, torch.float32)
@@ -203,6 +189,12 @@ class NativeOps(ops.TorchOps):
         query, key, value = qkv.unbind(1)
         return packed_attention(query, key, value, starts, level=self._level)
 
+    def _added_to(self, *linears: Sequence[nn.Module], rows: int) -> Sequence[Any]:
+        """Returns what adapters add to each of these linears, and the rows that have adapters, of so many."""
+        added = [self._adapters.added_to(each) for each in linears]
+        adapted = None if added == [None] * len(added) else self._adapters.pack(self._adapted_rows.within(rows))
+        return *added, adapted
+
     def _norm(self, module: ops.Norm) -> Norm:
         if module not in self._norms:
             self._norms[module] = as_norm(module)
@@ -256,6 +248,7 @@ class ExpertsTensors:
 
     def __init__(self, mlp: ExpertsMLP) -> None:
         experts = [as_mlp(expert) for expert in mlp.experts if isinstance(expert, GatedMLP)]
+        self.linears = [first for first, _, _ in experts], [second for _, second, _ in experts]
         matrices = Weight * len(experts)
         self._factors = None if mlp.factors is None else mlp.factors.float().contiguous()
         self.experts = structures.Experts(

@@ -27,8 +27,6 @@ enum OperationKind : int64_t {
   kGateOperation = 5,
   kDeltaNetOperation = 6,
   kShortConvOperation = 7,
-  kAdaptOperation = 8,
-  kCombineOperation = 9,
 };
 
 // An operation on all rows of a step. Members that its kind has no use for are null. Numbers have the program's type.
@@ -50,7 +48,7 @@ struct Operation {
   void* conv_states;  // states of the layer
   float* recurrent;
   const ShortConvLayer* conv;
-  const LowRanks* added;  // to y, by adapters
+  const LowRanks *added, *second_added;  // by adapters, to `weight` and `second`, or to those of each expert
 };
 
 struct Program {
@@ -80,10 +78,9 @@ struct DecodeInputs {
   const int64_t* key_lengths;    // [sequences]
   int64_t num_sequences;
   int64_t table_width;
-  const float *cos, *sin;                  // [positions, head_dim / 2]: rotation of each position
-  const int64_t *reads, *writes;           // [rows]: states, as in `StatePart`; null if no layer keeps states
-  const int64_t *adapted_rows, *adapters;  // [num_adapted_rows]: as in `Adaptation`
-  int64_t num_adapted_rows;
+  const float *cos, *sin;         // [positions, head_dim / 2]: rotation of each position
+  const int64_t *reads, *writes;  // [rows]: states, as in `StatePart`; null if no layer keeps states
+  const RowAdapters* adapted;     // null: none
 };
 
 namespace {
@@ -119,7 +116,6 @@ class Step {
     if (operation.kind == kLinearOperation) reserve(kernels_, linear(operation), buffers_);
     if (operation.kind == kMlpOperation) reserve(kernels_, mlp(operation), buffers_);
     if (operation.kind == kExpertsOperation) reserve(kernels_, mixture(operation), buffers_);
-    if (operation.kind == kAdaptOperation) reserve(kernels_, adaptation(operation), buffers_);
     if (operation.kind == kAttendOperation && !first_attend_) {
       first_attend_ = &operation;
       make_attention_tasks();
@@ -158,11 +154,6 @@ class Step {
         return update_states(operation);
       case kShortConvOperation:
         return convolve(operation);
-      case kAdaptOperation:
-        return run_in_team(kernels_, adaptation(operation), buffers_);
-      case kCombineOperation:
-        return combine_in_team(kernels_, static_cast<DType>(program_.dtype), operation.x, program_.rows,
-                               operation.width, operation.activation, operation.y);
       case kAttendOperation: {
         const LayerOffset layer = {bytes(operation.keys) - bytes(first_attend_->keys),
                                    bytes(operation.values) - bytes(first_attend_->values)};
@@ -176,8 +167,8 @@ class Step {
   static T* numbers(void* tensor) { return static_cast<T*>(tensor); }
 
   Linear linear(const Operation& operation) const {
-    Linear linear = {operation.weight, operation.norm,     operation.x,      program_.rows,
-                     kIdentity,        operation.residual, operation.logits, nullptr};
+    Linear linear = {operation.weight,   operation.norm,   operation.x, program_.rows,   kIdentity,
+                     operation.residual, operation.logits, nullptr,     operation.added, inputs_.adapted};
     if constexpr (std::is_same_v<T, float>) {
       if (!linear.wide) linear.wide = numbers(operation.y);
     } else {
@@ -188,17 +179,14 @@ class Step {
 
   Mlp mlp(const Operation& operation) const {
     const int32_t activation = operation.activation;
-    return {operation.weight, operation.second, operation.norm,     operation.x,
-            program_.rows,    activation,       operation.residual, operation.y};
+    return {operation.weight, operation.second,   operation.norm, operation.x,     program_.rows,
+            activation,       operation.residual, operation.y,    operation.added, operation.second_added,
+            inputs_.adapted};
   }
 
   Mixture mixture(const Operation& operation) const {
-    return {operation.experts, operation.norm, operation.x, program_.rows, operation.residual, operation.y};
-  }
-
-  Adaptation adaptation(const Operation& operation) const {
-    return {operation.added,  operation.norm,          operation.x, operation.y, inputs_.adapted_rows,
-            inputs_.adapters, inputs_.num_adapted_rows};
+    return {operation.experts, operation.norm,         operation.x,    program_.rows, operation.residual, operation.y,
+            operation.added,   operation.second_added, inputs_.adapted};
   }
 
   void rotate(const Operation& operation) const {
@@ -307,8 +295,8 @@ extern "C" void glimpse_run_program(const glimpse::Program* program, const glimp
 // Bytes of the structures that Python passes, in the order of STRUCTURES in library.py.
 extern "C" int64_t glimpse_structure_bytes(int index) {
   using namespace glimpse;
-  constexpr int64_t kBytes[] = {sizeof(Weight),         sizeof(Norm),        sizeof(Experts),     sizeof(DeltaNetLayer),
-                                sizeof(ShortConvLayer), sizeof(LowRankPart), sizeof(LowRank),     sizeof(LowRanks),
-                                sizeof(Operation),      sizeof(Program),     sizeof(DecodeInputs)};
+  constexpr int64_t kBytes[] = {sizeof(Weight),         sizeof(Norm),        sizeof(Experts), sizeof(DeltaNetLayer),
+                                sizeof(ShortConvLayer), sizeof(LowRankPart), sizeof(LowRank), sizeof(LowRanks),
+                                sizeof(RowAdapters),    sizeof(Operation),   sizeof(Program), sizeof(DecodeInputs)};
   return kBytes[index];
 }

@@ -12,23 +12,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from glimpse.engine.worker.layers.lora import Adapters
 from glimpse.engine.worker.layers.low_rank import AdaptedRows
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.rotary import Rotation
 from glimpse.engine.worker.native.attention import supports
 from glimpse.engine.worker.native.library import DecodeInputs, DType, Level, Program
 from glimpse.engine.worker.native.linear import PackedLinear
-from glimpse.engine.worker.native.native_ops import supports_states
+from glimpse.engine.worker.native.low_rank import PackedAdapters
+from glimpse.engine.worker.native.native_ops import NO_ADAPTERS, supports_states
 from glimpse.engine.worker.native.recorder import Recorder
 from glimpse.engine.worker.tensors.batch import Batch
 from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache
 
 MAX_ROWS = 16
 """Most tokens in a recorded step: those of one tile. The more there are, the less the calls matter."""
-
-NO_ADAPTERS = Adapters(0)
-"""For steps in which no token has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +56,7 @@ class DecodePrograms:
     num_scratch_blocks = 0
 
     def __init__(
-        self, decoder: RecordableDecoder, cache: KVCache, adapters: Adapters, *, library: CDLL, level: Level
+        self, decoder: RecordableDecoder, cache: KVCache, adapters: PackedAdapters, *, library: CDLL, level: Level
     ) -> None:
         """
         Args:
@@ -84,7 +81,7 @@ class DecodePrograms:
         which are valid until the next step.
 
         A sequence may have draft tokens. Returns None if the step computes a token without sampling after it, or media,
-        or adapters that change experts, or has more than `MAX_ROWS` tokens.
+        or has more than `MAX_ROWS` tokens.
 
         Args:
             embedded: [tokens, hidden_size], where the decoder has no embeddings.
@@ -93,8 +90,6 @@ class DecodePrograms:
         if rows > MAX_ROWS or rows != batch.sampled_rows.shape[0] or batch.media:
             return None
         adapters = self._adapters if batch.adapters else NO_ADAPTERS
-        if adapters.has_changed_experts:
-            return None
         kind = rows, len(adapters.added)
         if kind not in self._programs:
             if adapters.added:  # those of fewer linears are not needed any more
@@ -123,7 +118,7 @@ class DecodeProgram:
     """The recorded step of a number of tokens."""
 
     def __init__(
-        self, decoder: RecordableDecoder, cache: KVCache, rows: int, adapters: Adapters, *, level: Level
+        self, decoder: RecordableDecoder, cache: KVCache, rows: int, adapters: PackedAdapters, *, level: Level
     ) -> None:
         """Records the step; arguments are those of `DecodePrograms`."""
         block_size, num_kv_heads = cache.keys.shape[2:4]
@@ -132,9 +127,9 @@ class DecodeProgram:
         rotation = Rotation(torch.empty(rows, 1, head_dim // 2), torch.empty(rows, 1, head_dim // 2))
         axes = torch.zeros(head_dim // 2, dtype=torch.int64)
         axes[: len(decoder.rotary_axes)] = torch.tensor(decoder.rotary_axes)
-        recorder = Recorder(rows, cache.dtype)
-        self._result = decoder.compute(hidden, rotation, adapters.ops(recorder, AdaptedRows(())))
-        self._hidden = hidden
+        recorder = Recorder(rows, cache.dtype, adapters)
+        self._result = decoder.compute(hidden, rotation, recorder)
+        self._adapters, self._hidden = adapters, hidden
         operations = recorder.operations()
         self._program = Program(
             operations=operations,
@@ -189,7 +184,6 @@ class DecodeProgram:
             inputs.reads, inputs.writes = addressof(reads), addressof(writes)
         if batch.adapters:
             adapted = AdaptedRows(batch.adapters)
-            inputs.adapted_rows, inputs.adapters = adapted.rows.ctypes.data, adapted.slots.ctypes.data
-            inputs.num_adapted_rows = len(adapted.rows)
+            inputs.adapted = pointer(self._adapters.pack(adapted))
         library.glimpse_run_program(byref(self._program), byref(inputs))
         return self._result

@@ -1,5 +1,6 @@
 """Records the operations of a decode step, which the kernels then run as one program."""
 
+from collections.abc import Sequence
 from ctypes import Array, Structure, pointer
 from enum import IntEnum
 from typing import Any
@@ -14,11 +15,10 @@ from glimpse.engine.worker.layers.mlp import ExpertsMLP, GateActivation
 from glimpse.engine.worker.layers.norm import HeadNorms
 from glimpse.engine.worker.layers.rotary import Rotation
 from glimpse.engine.worker.layers.short_conv import ShortConv
-from glimpse.engine.worker.native.library import Operation, Weight
+from glimpse.engine.worker.native.library import LowRanks, Operation, Weight
 from glimpse.engine.worker.native.linear import PackedLinear
-from glimpse.engine.worker.native.low_rank import PackedUpdates
+from glimpse.engine.worker.native.low_rank import PackedAdapters
 from glimpse.engine.worker.native.native_ops import (
-    GATE_ACTIVATIONS,
     DeltaNetTensors,
     ExpertsTensors,
     ShortConvTensors,
@@ -40,8 +40,6 @@ class OperationKind(IntEnum):
     GATE = 5
     DELTA_NET = 6
     SHORT_CONV = 7
-    ADAPT = 8
-    COMBINE = 9
 
 
 class Recorder:
@@ -51,12 +49,13 @@ class Recorder:
     operation. A decoder layer has one of them, and uses its results before the next layer.
     """
 
-    def __init__(self, rows: int, dtype: torch.dtype) -> None:
-        """`dtype`: of activations and of the KV cache."""
+    def __init__(self, rows: int, dtype: torch.dtype, adapters: PackedAdapters) -> None:
+        """`dtype`: of activations and of the KV cache. `adapters`: those of rows of the steps."""
         self._rows = rows
         self._dtype = dtype
+        self._adapters = adapters
         self._operations: list[Operation] = []
-        self._structures: list[Structure] = []  # those that operations point to
+        self._structures: list[Structure | Array[LowRanks]] = []  # those that operations point to
         self._tensors: list[DeltaNetTensors | ExpertsTensors | ShortConvTensors] = []
         self._results: dict[tuple[str, int], Tensor] = {}
 
@@ -81,6 +80,7 @@ class Recorder:
                 x=_address(hidden),
                 residual=_address(hidden) if residual else None,
                 y=output.data_ptr(),
+                **self._added(*experts.linears),
             )
             return output
         first, second, activation = as_mlp(mlp)
@@ -94,31 +94,15 @@ class Recorder:
             residual=_address(hidden) if residual else None,
             y=output.data_ptr(),
             activation=activation,
+            **self._added([first], [second]),
         )
         return output
 
     def combine(self, gate_up: Tensor, activation: GateActivation) -> Tensor:
-        width = gate_up.shape[1] // 2
-        output = self._result("combine", width)
-        self._record(
-            OperationKind.COMBINE,
-            x=_address(gate_up),
-            width=width,
-            activation=GATE_ACTIVATIONS[activation],
-            y=output.data_ptr(),
-        )
-        return output
+        raise NotImplementedError("a program combines gates in its products")
 
     def adapt(self, y: Tensor, x: Tensor, norm: ops.Norm | None, added: LowRankUpdates, rows: AdaptedRows) -> None:
-        del rows  # a program uses those of the step that runs it
-        assert isinstance(added, PackedUpdates)
-        self._record(
-            OperationKind.ADAPT,
-            added=pointer(added.packed),
-            norm=None if norm is None else self._norm(norm),
-            x=_address(x),
-            y=_address(y),
-        )
+        raise NotImplementedError("a program adds what adapters do in its products")
 
     def logits(self, hidden: Tensor, norm: ops.Norm, head: nn.Module) -> Tensor:
         logits = torch.empty(self._rows, _packed(head).out_features)
@@ -193,8 +177,15 @@ class Recorder:
     def _product(self, name: str, x: Tensor, linear: nn.Module, **members: Any) -> Tensor:
         weight = _packed(linear)
         output = self._result(name, weight.out_features)
+        members |= self._added([linear])
         self._record(OperationKind.LINEAR, weight=pointer(weight), x=_address(x), y=output.data_ptr(), **members)
         return output
+
+    def _added(self, first: Sequence[nn.Module], second: Sequence[nn.Module] = ()) -> dict[str, Any]:
+        """Returns what adapters add to one or several linears, and to those after them."""
+        added, second_added = self._adapters.added_to(first), self._adapters.added_to(second)
+        self._structures += [each for each in (added, second_added) if each is not None]
+        return {"added": added, "second_added": second_added}
 
     def _record_cached(self, kind: OperationKind, x: Tensor, cache: LayerCache, output: Tensor, **members: Any) -> None:
         keys, values = cache.keys.data_ptr(), cache.values.data_ptr()

@@ -67,8 +67,6 @@ class StagedAdapter:
     added: Mapping[nn.Module, LowRankUpdate]
     encodes: bool
     """Whether it changes the encoder."""
-    mixes: bool
-    """Whether it changes experts."""
 
 
 class AdapterLoader:
@@ -108,16 +106,13 @@ class AdapterLoader:
         added = {linear: self._stack(matrices) for linear, matrices in found.items()}
         encoder = self._model.encoder
         encodes = encoder is not None and not added.keys().isdisjoint(encoder.modules())
-        experts = (
-            each for module in self._model.modules() if isinstance(module, ExpertsMLP) for each in module.modules()
-        )
-        return StagedAdapter(digest=digest, added=added, encodes=encodes, mixes=not added.keys().isdisjoint(experts))
+        return StagedAdapter(digest=digest, added=added, encodes=encodes)
 
     def put(self, loaded: StagedAdapter) -> None:
         """Adds an adapter to those of the model, on the device of the model's norms, between steps."""
         if loaded.digest not in self._model.adapters.slots:
             added = {linear: update.to(self._device) for linear, update in loaded.added.items()}
-            self._model.adapters.put(loaded.digest, added, encodes=loaded.encodes, mixes=loaded.mixes)
+            self._model.adapters.put(loaded.digest, added, encodes=loaded.encodes)
 
     def load_all(self, adapters: Iterable[LoraAdapter]) -> None:
         """Adds adapters to those of the model. Raises CheckpointError as `load` does."""

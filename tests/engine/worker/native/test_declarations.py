@@ -19,7 +19,7 @@ def test_structures_and_enumerations_are_those_of_the_files(tmp_path: Path) -> N
         offsets = [f"offsetof({name}, {field}) == {getattr(structure, field).offset}" for field, _ in fields]
         sizes = [f"sizeof({name}::{field}) == {getattr(structure, field).size}" for field, _ in fields]
         checks += [*offsets, *sizes]
-        assert len(fields) >= 3
+        assert fields
     checks += [f"{_constant(each)} == {each.value}" for kind in (Activation, DType, Level) for each in kind]
     checks += [f"{_constant(each)}Operation == {each.value}" for each in OperationKind]
     lines = [f"static_assert({check});" for check in checks]

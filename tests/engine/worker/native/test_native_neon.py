@@ -19,7 +19,7 @@ from glimpse.engine.worker.native import attention, library
 from glimpse.engine.worker.native.compile_kernels import KERNELS
 from glimpse.engine.worker.native.library import Level, choose_level, load_library, machine_levels
 from glimpse.engine.worker.native.linear import PackedLinear, WeightMemory
-from glimpse.engine.worker.native.low_rank import PackedUpdates
+from glimpse.engine.worker.native.low_rank import PackedAdapters
 from glimpse.engine.worker.native.native_ops import NativeOps
 from glimpse.engine.worker.tensors.batch import AdapterRows
 from glimpse.media.native import library as media
@@ -94,7 +94,7 @@ def products(arm: CDLL, linear: Linear | Int8Linear | GroupQuantizedLinear, x: T
     return [product(arm, level) for level in ARM], product(load_library(), LEVELS[0])
 
 
-def test_adapters_change_gates_as_on_torch(arm: CDLL):
+def test_adapters_change_linears_as_on_torch(arm: CDLL):
     linear = PackedLinear(
         make(Linear(100, 70, bias=True), 0, torch.float32),
         gated=False,
@@ -104,14 +104,13 @@ def test_adapters_change_gates_as_on_torch(arm: CDLL):
         dtype=torch.float32,
     )
     x, down, up = rows(5, 100, torch.float32), rows(6, 100, torch.float32, 2), rows(70, 6, torch.float32, 3)
-    updates, y = PackedUpdates(linear, 1), torch.zeros(5, 70)
     part = LowRankUpdatePart(ranks=slice(0, 6), outputs=slice(0, 70), up=up)
-    updates.put(0, LowRankUpdate(down=down, parts=[part]))
-    ops = NativeOps(arm, Level.NEON)
-    ops.adapt(y, x, None, updates, AdaptedRows([AdapterRows(0, 5, 0)]))
-    torch.testing.assert_close(y, x @ down.T @ up.T, rtol=1e-4, atol=1e-4)
-    gates, ups = y.chunk(2, dim=1)
-    torch.testing.assert_close(ops.combine(y, "silu"), torch.nn.functional.silu(gates) * ups, rtol=1e-4, atol=1e-4)
+    adapters = PackedAdapters(1)
+    adapters.put(b"", {linear: LowRankUpdate(down=down, parts=[part])})
+    y = adapters.ops(NativeOps(arm, Level.NEON), AdaptedRows([AdapterRows(1, 4, 0)])).linear_add(x, linear, None)
+    expected = linear(x)
+    expected[1:] += x[1:] @ down.T @ up.T
+    torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.usefixtures("on_arm")

@@ -180,14 +180,16 @@ def test_bits_agree_with_a_shared_expert_that_has_no_score(tmp_path: Path):
 
 
 @needs_kernels
-@pytest.mark.parametrize("num_threads", [1, 3])
-def test_bits_agree_with_adapters(tiny_checkpoint: Path, tmp_path: Path, num_threads: int):
+@pytest.mark.parametrize(("num_threads", "has_experts"), [(1, False), (3, False), (3, True)])
+def test_bits_agree_with_adapters(tiny_checkpoint: Path, tmp_path: Path, num_threads: int, has_experts: bool):
     """Two adapters change different linears; sequences have one of them in turns, or none."""
+    path = make_text_checkpoint(tmp_path / "base", "qwen3 moe") if has_experts else tiny_checkpoint
+    targets = {"all": rf"({PROJECTIONS}|.*\.experts\.\d+\.\w+_proj)", "queries": r".*\.(q|down)_proj"}
     modules = {
-        name: str(make_adapter(tmp_path / name, tiny_checkpoint, seed=seed, targets=targets, r=9 - seed))
-        for seed, (name, targets) in enumerate({"all": PROJECTIONS, "queries": r".*\.(q|down)_proj"}.items())
+        name: str(make_adapter(tmp_path / name, path, seed=seed, targets=own, r=9 - seed))
+        for seed, (name, own) in enumerate(targets.items())
     }
-    shard = load(tiny_checkpoint, num_threads=num_threads, lora_modules=modules)
+    shard = load(path, num_threads=num_threads, lora_modules=modules)
     assert_bits_agree(shard, [each for step in STEPS for each in (with_adapters(step), step)])
 
 
