@@ -94,9 +94,9 @@ class Rpc:
         return self.stop.send(self.context.write, message)
 
     def receiver(self, encode: Callable[[_T], bytes]) -> Receiver[_T]:
-        """Returns what writes values that are messages once they are encoded. The headers must have been sent."""
+        """Returns what writes values that are messages once they are encoded. It is free once the headers are sent."""
         write, begin = self.context.write, self.stop.begin
-        return Receiver(lambda: self.stop.is_free, lambda value: begin(write, encode(value)))
+        return Receiver(lambda: self.headers_sent and self.stop.is_free, lambda value: begin(write, encode(value)))
 
 
 def metadata_value(context: grpc.aio.ServicerContext[Any, Any], name: str) -> str | None:

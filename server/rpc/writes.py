@@ -167,8 +167,8 @@ def _descriptors() -> list[int]:
 def _is_peer(descriptor: int, host: str, port: str) -> bool:
     """Whether a descriptor is of a socket that is connected with this address."""
     with suppress(OSError), _borrowed(descriptor) as connection:
-        name = connection.getpeername()
-        return isinstance(name, tuple) and (_host(name[0]), str(name[1])) == (_host(host), port)
+        name = connection.getpeername()  # of other families a text, or numbers
+        return isinstance(name, tuple) and (_host(str(name[0])), str(name[1])) == (_host(host), port)
     return False
 
 

@@ -23,3 +23,9 @@ def test_packets_to_a_connection_wait_until_the_block_ends(host: str) -> None:
             assert client.recv(100) == b"firstsecond"
             server.sendall(b"later")  # the block closed no descriptor
             assert client.recv(100) == b"later"
+
+
+def test_sockets_whose_addresses_are_numbers_are_no_clients() -> None:
+    """Others open such a socket while they resolve a name."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW), corked(["ipv4:127.0.0.1:2"]):
+        pass

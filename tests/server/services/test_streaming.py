@@ -11,12 +11,13 @@ import pytest
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.openai.v1 import openai_pb2_grpc
-from glimpse.v1 import chat_pb2_grpc
+from glimpse.v1 import chat_pb2_grpc, completion_pb2, completion_pb2_grpc
 from tests.checkpoints.qwen2_vl import PLAIN_TOKENS
 from tests.e2e.stack import eventually, read_metric
+from tests.engine.replies import reply_with
 from tests.engine.scripted_engine import FLOOD_TOKENS
 from tests.server.requests import request
-from tests.server.serving import scripted
+from tests.server.serving import echoing, scripted
 
 SECOND_TOKEN = PLAIN_TOKENS[1]
 
@@ -88,3 +89,14 @@ async def test_slow_reader_receives_fewer_and_larger_chunks(
             pieces.append(piece)
     assert "".join(map(text_of, pieces)) == SECOND_TOKEN * FLOOD_TOKENS
     assert len(pieces) < FLOOD_TOKENS
+
+
+async def test_headers_come_first_where_the_first_token_is_part_of_a_character(tiny_checkpoint: Path) -> None:
+    answer = "\N{SHRUG}" * 4  # has as many tokens as a completion has by default
+    async with echoing(tiny_checkpoint, step_ms=5) as (_, channel):
+        completions: Any = completion_pb2_grpc.CompletionServiceStub(channel)
+        wire = completion_pb2.CreateCompletionRequest(prompts=[{"text": reply_with(answer)}], generation={"seed": 1})
+        call = completions.StreamCompletion(wire, metadata=[("x-request-id", "shrug")])
+        pieces = [piece async for piece in call]
+    assert ("x-request-id", "shrug") in tuple(await call.initial_metadata())
+    assert "".join(choice.text for piece in pieces for choice in piece.choices) == answer
