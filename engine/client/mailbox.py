@@ -69,6 +69,8 @@ class Mailbox:
             if receiver is not None and receiver.is_free():
                 try:
                     receiver.take(event)
+                except StopIteration as error:  # of which a future, like a generator, takes none
+                    arrival.set_exception(RuntimeError(f"a receiver raised {error!r}"))
                 except Exception as error:
                     arrival.set_exception(error)
                 return True

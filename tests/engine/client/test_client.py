@@ -231,12 +231,13 @@ async def test_receiver_gets_events_that_the_consumer_waits_for() -> None:
     assert taken == [1, 4]
 
 
-async def test_consumer_raises_the_error_of_its_receiver() -> None:
+@pytest.mark.parametrize(("error", "raised"), [(LookupError, LookupError), (StopIteration, RuntimeError)])
+async def test_consumer_raises_the_error_of_its_receiver(error: type[Exception], raised: type[Exception]) -> None:
     mailboxes = list[Mailbox]()
-    consumer = received(mailboxes, Receiver(lambda: True, Mock(side_effect=LookupError)))
+    consumer = received(mailboxes, Receiver(lambda: True, Mock(side_effect=error)))
     await asyncio.sleep(0)
-    mailboxes[0].put(TokenEvent(request_id="r", token_ids=[1]))
-    with pytest.raises(LookupError):
+    mailboxes[0].put(TokenEvent(request_id="r", token_ids=[1]))  # raises nothing: others' events follow
+    with pytest.raises(raised):
         await consumer
 
 
