@@ -191,6 +191,8 @@ class NativeOps(ops.TorchOps):
 
     def _added_to(self, *linears: Sequence[nn.Module], rows: int) -> Sequence[Any]:
         """Returns what adapters add to each of these linears, and the rows that have adapters, of so many."""
+        if not self._adapters.added:
+            return (None,) * (len(linears) + 1)
         added = [self._adapters.added_to(each) for each in linears]
         adapted = None if added == [None] * len(added) else self._adapters.pack(self._adapted_rows.within(rows))
         return *added, adapted
