@@ -321,7 +321,9 @@ def unpacked(file: Path, folder: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="a GGUF file, or the folder of a checkpoint without media")
-    parser.add_argument("--quantizations", nargs="*", choices=("int8", "int4"), default=("int8", "int4"))
+    parser.add_argument(
+        "--quantizations", nargs="*", choices=("int8", "w8a8", "int4"), default=("int8", "w8a8", "int4")
+    )
     parser.add_argument("--windows", type=int, default=24, help="windows of text to score")
     parser.add_argument("--tokens", type=int, default=512, help="tokens in each")
     arguments = parser.parse_args()

@@ -11,7 +11,7 @@ from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes, TextCo
 from glimpse.engine.checkpoint.model_config.encoders import VisionConfig
 
 _BFLOAT16_BYTES = 2
-_VALUE_BYTES: Mapping[str, float] = {"int8": 1.0, "int4": 0.5, "fp8": 1.0}
+_VALUE_BYTES: Mapping[str, float] = {"int8": 1.0, "w8a8": 1.0, "int4": 0.5, "fp8": 1.0}
 _GROUP_SIZE = 128
 """Weights of a group, in what is quantized at load time and in most checkpoints."""
 
@@ -80,7 +80,7 @@ def stored_bytes(
     """
     *method, kind = quantization.split()
     weight_bytes = _VALUE_BYTES.get(kind, value_bytes)
-    if method or kind == "int4":
+    if method or kind in ("int4", "w8a8"):
         weight_bytes += (scale_bytes + 1) / _GROUP_SIZE  # with a zero point
     return read_values(text, num_tokens) * weight_bytes + head_values(text) * (1 if int8_head else value_bytes)
 

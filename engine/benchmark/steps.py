@@ -109,7 +109,7 @@ def step_work(engine: LoadedEngine) -> ModelWork:
             quantization=engine.ready.quantization,
             value_bytes=value_bytes,
             scale_bytes=4 if is_native else value_bytes,
-            int8_head=is_native and engine.ready.quantization in ("int8", "int4"),
+            int8_head=is_native and engine.ready.quantization in ("int8", "w8a8", "int4"),
             num_tokens=num_tokens,
         )
 

@@ -44,6 +44,7 @@ class GroupQuantizedLinear(nn.Module):
         scale_dtype: torch.dtype,
         has_minimum: bool = False,
         desc_act: bool = False,
+        byte_inputs: bool = False,
     ) -> None:
         """Takes the sizes and the bias of a linear; weights are uninitialized until they are loaded.
 
@@ -52,11 +53,14 @@ class GroupQuantizedLinear(nn.Module):
             group_size: inputs that share a scale; must divide the number of inputs.
             has_minimum: whether groups have a minimum rather than a zero point.
             desc_act: whether the checkpoint assigns inputs to groups; see `sort_inputs`.
+            byte_inputs: whether native kernels round activations to 8 bits, as they do for weights of 4, rather than to
+                15; groups are multiples of 32 inputs then.
         """
         super().__init__()
         rows, inputs = linear.weight.shape
         empty, self.dtype = linear.weight.new_empty, linear.weight.dtype
         self.sizes, self.bits, self.group_size, self.in_features = linear.sizes, bits, group_size, inputs
+        self.byte_inputs = byte_inputs
         groups = inputs // group_size
         self.weight = nn.Parameter(empty(rows, inputs * bits // 8, dtype=torch.uint8), requires_grad=False)
         self.scale = nn.Parameter(empty(groups, rows, dtype=scale_dtype), requires_grad=False)

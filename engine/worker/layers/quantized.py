@@ -22,9 +22,9 @@ from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.worker.layers.linear import Int8Linear, Linear, UnquantizedLinear, replace_linears, stacked_names
 
 GROUP_SIZES = (128, 64, 32)
-"""Group sizes for int4 quantization at load time: the first that divides the number of inputs is used."""
+"""Group sizes for int4 and w8a8 quantization at load time: the first that divides the number of inputs is used."""
 
-QuantizationScheme: TypeAlias = Literal["int8", "int4", "fp8"] | CheckpointQuantization
+QuantizationScheme: TypeAlias = Literal["int8", "w8a8", "int4", "fp8"] | CheckpointQuantization
 """How linears are quantized: at load time, or in the checkpoint."""
 
 KeptBlocks: TypeAlias = Literal["none", "decoder", "all"]
@@ -118,7 +118,7 @@ def quantizes_head(scheme: QuantizationScheme | None, backend: ChosenBackend) ->
     It is where the decoder's layers are quantized on request and the backend computes with int8 weights; other backends
     would convert the head in each step. Quantized checkpoints keep the head that they were calibrated with.
     """
-    return backend == "native" and scheme in ("int8", "int4")
+    return backend == "native" and scheme in ("int8", "w8a8", "int4")
 
 
 def kept_blocks(
@@ -147,7 +147,7 @@ def _in_format(linear: Linear, form: GroupFormat | None, scale_dtype: torch.dtyp
     )
 
 
-def _empty(linear: Linear, scheme: Literal["int4"] | MatrixScheme, scale_dtype: torch.dtype) -> QuantizedLinear:
+def _empty(linear: Linear, scheme: Literal["int4", "w8a8"] | MatrixScheme, scale_dtype: torch.dtype) -> QuantizedLinear:
     outputs, inputs = linear.weight.shape
     match scheme:
         case "int8":
@@ -156,10 +156,15 @@ def _empty(linear: Linear, scheme: Literal["int4"] | MatrixScheme, scale_dtype: 
             _check_multiple(scheme, inputs, "inputs", FP8_ALIGNMENT)
             _check_multiple(scheme, outputs, "outputs", FP8_ALIGNMENT)
             return Fp8Linear(linear)
-        case "int4":
+        case "int4" | "w8a8":
             _check_multiple(scheme, inputs, "inputs", PACKED_INPUTS)
-            group_size = next(size for size in GROUP_SIZES if inputs % size == 0)
-            return GroupQuantizedLinear(linear, bits=4, group_size=group_size, scale_dtype=scale_dtype)
+            return GroupQuantizedLinear(
+                linear,
+                bits=4 if scheme == "int4" else 8,
+                group_size=next(size for size in GROUP_SIZES if inputs % size == 0),
+                scale_dtype=scale_dtype,
+                byte_inputs=scheme == "w8a8",
+            )
         case GroupQuantization():
             group_size = scheme.group_size or inputs
             _check_multiple(scheme, inputs, "inputs", max(group_size, PACKED_INPUTS))
@@ -170,6 +175,6 @@ def _empty(linear: Linear, scheme: Literal["int4"] | MatrixScheme, scale_dtype: 
             assert_never(scheme)
 
 
-def _check_multiple(scheme: Literal["int4"] | MatrixScheme, size: int, what: str, multiple: int) -> None:
+def _check_multiple(scheme: Literal["int4", "w8a8"] | MatrixScheme, size: int, what: str, multiple: int) -> None:
     if size % multiple:
         raise CheckpointError(f"{scheme} weights: expected a multiple of {multiple} {what} in each matrix, got {size}")

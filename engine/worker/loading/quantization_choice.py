@@ -104,7 +104,7 @@ def choose_scheme(
     """
     if options.tensor_parallel_size > 1:
         raise CheckpointError(
-            "--quantization auto: expected none, int8, int4 or fp8 with --tensor-parallel-size"
+            "--quantization auto: expected none, int8, w8a8, int4 or fp8 with --tensor-parallel-size"
             f" {options.tensor_parallel_size}, because each rank would choose by the memory of its own device"
         )
     needs = memory_needs(options, config, make_empty, device=device, dtype=dtype)

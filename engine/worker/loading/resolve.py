@@ -123,6 +123,11 @@ def resolve_computing(
     )
     if backend == "flashinfer" and options.kv_cache_dtype == "int8":
         raise CheckpointError("'--kv-cache-dtype': expected auto with --backend flashinfer, got int8; choose triton")
+    if scheme == "w8a8" and backend != "native":
+        raise CheckpointError(
+            f"'--quantization': expected int8, int4 or fp8 with the {backend} backend, got w8a8, which only the native"
+            " kernels of CPUs compute"
+        )
     level = resolve_level(options.cpu_level) if backend == "native" else None
     return Computing(device=device, dtype=dtype, backend=backend, level=level, scheme=scheme, native=native)
 

@@ -97,8 +97,9 @@ def _converter(scheme: QuantizationScheme | None, destinations: Mapping[str, Ten
             return _quantizing(lambda weight, _stem: quantize_int8(weight), destinations)
         case "fp8":
             return _quantizing(lambda weight, _stem: quantize_fp8(weight), destinations)
-        case "int4":
-            return _quantizing(lambda weight, stem: _quantize_int4(weight, stem, destinations), destinations)
+        case "int4" | "w8a8":
+            bits = 4 if scheme == "int4" else 8
+            return _quantizing(lambda weight, stem: _quantize_groups(weight, stem, destinations, bits), destinations)
         case CompressedQuantization():
             return CompressedConverter(scheme, destinations)
         case GgufQuantization():
@@ -127,11 +128,11 @@ def _quantizing(
     return convert
 
 
-def _quantize_int4(weight: Tensor, stem: str, destinations: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def _quantize_groups(weight: Tensor, stem: str, destinations: Mapping[str, Tensor], bits: int) -> Mapping[str, Tensor]:
     # On a rank that stores a shard of the inputs, groups must lie within the shard.
     packed, scale = destinations[f"{stem}.weight"], destinations[f"{stem}.scale"]
-    group_size = 2 * packed.shape[1] // scale.shape[1]
-    return quantize_groups(weight, bits=4, group_size=group_size, scale_dtype=scale.dtype)
+    group_size = packed.shape[1] * 8 // bits // scale.shape[1]
+    return quantize_groups(weight, bits=bits, group_size=group_size, scale_dtype=scale.dtype)
 
 
 def _from_groups(

@@ -40,7 +40,8 @@ class Activations {
       : kernels_(kernels), layout_(choose_layout(kernels, weight, rows)), dtype_(weight.dtype), rows_(rows),
         num_steps_(glimpse::num_steps(weight)), inputs_of_step_(inputs_of_step(weight)),
         tile_bytes_(kTileRows * kTileInputs * kernels.element_bytes), group_steps_(is_int8(weight) ? kGroupSteps : 1),
-        order_(weight.input_order), integer_inputs_(choose_integer_inputs(weight)) {
+        most_(has_byte_inputs(weight) ? 127 : 16383), order_(weight.input_order),
+        integer_inputs_(choose_integer_inputs(weight)) {
     const int64_t row_tiles = ceil_div(rows, kTileRows);
     tiles_ = buffers[0].reserve(row_tiles * num_tiles() * tile_bytes_);
     if (layout_ == Layout::kTiles) return;
@@ -100,6 +101,7 @@ class Activations {
       const bool is_wide = layout_ == Layout::kWideGroups || layout_ == Layout::kGroupPlanes;
       const Groups groups{num_tiles() * kTileInputs,
                           group_steps_ * inputs_of_step_,
+                          most_,
                           is_wide,
                           order_,
                           has_group_tiles() ? integer_inputs_ : 0,
@@ -162,15 +164,18 @@ class Activations {
     kTiles,        // bfloat16 or float32
     kPlanes,       // two planes of int8 tiles of 64 inputs
     kGroups,       // int8 tiles of 32 inputs, with a scale for each group
-    kWideGroups,   // the same in int16
+    kWideGroups,   // the same in int16, of 15 bits or of 8
     kGroupTiles,   // int8 tiles for matrix units, with a scale for each group
     kGroupPlanes,  // the same in two planes
   };
 
   static Layout choose_layout(const Kernels& kernels, const Weight& weight, int64_t rows) {
     if (has_groups(weight) && kernels.matrix_units && rows > kVectorRows)
-      return is_int4(weight) ? Layout::kGroupTiles : Layout::kGroupPlanes;
-    if (has_groups(weight)) return is_int4(weight) ? Layout::kGroups : Layout::kWideGroups;
+      return has_byte_inputs(weight) ? Layout::kGroupTiles : Layout::kGroupPlanes;
+    if (has_groups(weight)) {
+      const bool in_bytes = is_int4(weight) || (weight.byte_inputs && kernels.multiplies_bytes);
+      return in_bytes ? Layout::kGroups : Layout::kWideGroups;
+    }
     if (!is_int8(weight)) return Layout::kTiles;
     return kernels.matrix_units ? Layout::kPlanes : Layout::kWideGroups;
   }
@@ -205,6 +210,7 @@ class Activations {
   DType dtype_;
   int64_t rows_, num_steps_, inputs_of_step_, tile_bytes_;
   int64_t group_steps_;     // steps of a group of activations
+  int32_t most_;            // of an integer in groups
   const int32_t* order_;    // of the inputs in groups; null: as they are
   int64_t integer_inputs_;  // of a row of a tile for matrix units
   char* tiles_;

@@ -1,9 +1,9 @@
 // Dot products of small integers, added to sums. Included after vectors.h, in the same namespace. The header of the
 // instruction set defines
 //   add_pairs(sums, weights, inputs): adds those of pairs of 16 bits to sums of 32 bits.
-//   add_fours(sums, weights, inputs): adds those of four bytes, of which weights are from 0 to 15, to sums of 32 bits
-//   if
-//     GLIMPSE_DOTS, else to `Fours`, which hold those of eight calls. `total_of` makes sums of 32 bits of them.
+//   add_fours(sums, weights, inputs): adds those of four bytes. If GLIMPSE_DOTS, to sums of 32 bits; on x86 weights are
+//     any bytes without a sign. Else weights are from 0 to 15, and sums are `Fours`, which hold those of eight calls;
+//     `total_of` makes sums of 32 bits of them.
 #pragma once
 
 #if GLIMPSE_LANES == 4

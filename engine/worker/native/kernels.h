@@ -23,7 +23,8 @@ struct GroupRow {
 struct Groups {
   int64_t num_inputs;    // of a row of tiles
   int64_t size;          // inputs of a group; the last group may have fewer
-  bool wide;             // to 15 bits, for weights of 8 bits; else to int8
+  int32_t most;          // largest magnitude of a value: 127, or 16383 for weights of 8 bits
+  bool wide;             // values are stored in int16, or in two planes of int8 tiles; else in int8
   const int32_t* order;  // [num_inputs]: input i of the groups is the row's input order[i]; null: i
   int64_t tile_inputs;   // of the tiles of int8 for matrix units; 0: tiles of 32 inputs, those of 15 bits in int16
   int64_t low_offset;    // in tiles for matrix units: from 8 bits of a value of 15 to the lower 7, in bytes
@@ -125,6 +126,7 @@ struct LowRankKernels {
 
 struct Kernels {
   bool matrix_units;      // blocks may have 32 rows, and `multiply` finishes another block meanwhile
+  bool multiplies_bytes;  // weights of 8 bits in groups by activations of 8 bits
   int64_t element_bytes;  // size of an activation in tiles: 2 (bfloat16) or 4 (float32)
   int64_t direct_rows;  // up to this number of rows, a panel is read once, from memory; more rows need it in the cache
   int64_t streamed_rows;  // up to this number of rows, `multiply` reads a panel from its first byte to its last

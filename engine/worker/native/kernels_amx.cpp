@@ -17,7 +17,7 @@ namespace {
 #include "dots.h"
 #include "groups.h"
 #include "multiply_int8.h"
-#include "multiply_int4.h"
+#include "multiply_bytes.h"
 #include "low_rank.h"
 
 // Splits one row of tiles into two int8 planes.
@@ -127,7 +127,7 @@ void add_sums(const Block& block, const GroupNumbers& numbers, int64_t feature, 
 }
 
 // Multiplies activations in groups by weights of 8 bits, which int4 weights have been unpacked to. The vector units
-// scale a group's sums while the matrix units multiply the next group; both as multiply_int4.h and multiply_int8.h do,
+// scale a group's sums while the matrix units multiply the next group; both as multiply_bytes.h and multiply_int8.h do,
 // so that results are bit-identical to theirs.
 template <bool kPlanes, bool kSecond>
 void multiply_group_tiles(const Block& block, const Weight& weight) {
@@ -191,10 +191,10 @@ void unpack_nibbles(const char* panel, int64_t num_lines, void* memory) {
 }
 
 void multiply_in_groups(const Block& block, const Weight& weight) {
-  if (block.tile_inputs && !is_int4(weight)) multiply_group_tiles<true, true>(block, weight);
+  if (block.tile_inputs && !has_byte_inputs(weight)) multiply_group_tiles<true, true>(block, weight);
   else if (block.tile_inputs && block.second_tiles) multiply_group_tiles<false, true>(block, weight);
   else if (block.tile_inputs) multiply_group_tiles<false, false>(block, weight);
-  else if (is_int4(weight)) multiply_int4(block, weight);
+  else if (reads_bytes(weight)) multiply_bytes(block, weight);
   else multiply_int8<true>(block, weight);
 }
 
@@ -215,6 +215,7 @@ void multiply_and_finish(const Block& block, const Weight& weight, Finishing& fi
 
 extern const Kernels kAmxKernels{
     true,
+    kMultipliesBytes,
     2,
     16,
     2 * kTileRows,

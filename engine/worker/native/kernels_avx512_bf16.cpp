@@ -17,7 +17,7 @@ namespace {
 #include "dots.h"
 #include "groups.h"
 #include "multiply_int8.h"
-#include "multiply_int4.h"
+#include "multiply_bytes.h"
 #include "low_rank.h"
 
 constexpr int kFewRows = 8;  // rows whose sums are in registers at a time
@@ -61,7 +61,7 @@ void multiply_up_to(const Block& block, int64_t first, int64_t rows) {
 }
 
 void multiply(const Block& block, const Weight& weight) {
-  if (is_int4(weight)) return multiply_int4(block, weight);
+  if (reads_bytes(weight)) return multiply_bytes(block, weight);
   if (has_groups(weight)) return multiply_int8<true>(block, weight);
   if (is_int8(weight)) return multiply_int8<false>(block, weight);
   for (int64_t row = 0; row < block.rows; row += kFewRows)
@@ -71,8 +71,23 @@ void multiply(const Block& block, const Weight& weight) {
 }  // namespace
 
 extern const Kernels kAvx512Bf16Kernels{
-    false,   2,       kFewRows, kFewRows, lay_out_row<bf16>, nullptr,    nullptr,      quantize_row,
-    nullptr, nullptr, nullptr,  multiply, nullptr,           finish_all, kAdaptedRows, {shrink<bf16>, expand<bf16>},
+    false,
+    kMultipliesBytes,
+    2,
+    kFewRows,
+    kFewRows,
+    lay_out_row<bf16>,
+    nullptr,
+    nullptr,
+    quantize_row,
+    nullptr,
+    nullptr,
+    nullptr,
+    multiply,
+    nullptr,
+    finish_all,
+    kAdaptedRows,
+    {shrink<bf16>, expand<bf16>},
     {},
 };
 

@@ -9,11 +9,11 @@
 #include "dots.h"
 #include "groups.h"
 #include "multiply_int8.h"
-#include "multiply_int4.h"
+#include "multiply_bytes.h"
 #include "low_rank.h"
 
 static void multiply(const Block& block, const Weight& weight) {
-  if (is_int4(weight)) return multiply_int4(block, weight);
+  if (reads_bytes(weight)) return multiply_bytes(block, weight);
   if (has_groups(weight)) return multiply_int8<true>(block, weight);
   if (is_int8(weight)) return multiply_int8<false>(block, weight);
   multiply_float(block, weight);
@@ -21,6 +21,7 @@ static void multiply(const Block& block, const Weight& weight) {
 
 constexpr Kernels kFloatKernels{
     false,
+    kMultipliesBytes,
     4,
     kFewRows,
     kLanes == 16 ? kFewRows : 1,

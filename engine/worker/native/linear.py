@@ -141,6 +141,7 @@ class PackedLinear(nn.Module):
 
     def _pack_groups(self, linear: GroupQuantizedLinear) -> None:
         self.packed.group_size, self.packed.group_bits = _packed_group_size(linear), linear.bits
+        self.packed.byte_inputs = linear.byte_inputs
         if linear.input_order is not None:
             self._tensors.append(linear.input_order.to(torch.int32))
             self.packed.input_order = self._tensors[-1].data_ptr()

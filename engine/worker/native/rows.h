@@ -102,13 +102,13 @@ static inline void store_in_tiles(const Groups& groups, int64_t input, i32v whol
 
 template <bool kWide>
 static void quantize_groups(const Element* row, const Groups& groups, void* values, GroupRow* rows) {
-  constexpr float kMost = kWide ? 16383 : 127;
+  const float most = static_cast<float>(groups.most);
   for (int64_t first = 0; first < groups.num_inputs; first += groups.size, rows += kTileRows) {
     const int64_t end = first + groups.size < groups.num_inputs ? first + groups.size : groups.num_inputs;
     const float limit = largest_magnitude(row, first, end, groups.order);
     i32v total{};
     for (int64_t i = first; i < end; i += kLanes) {
-      const i32v whole = round_to_integers(load_inputs(row, i, groups.order), kMost / limit);
+      const i32v whole = round_to_integers(load_inputs(row, i, groups.order), most / limit);
       if (groups.tile_inputs) store_in_tiles<kWide>(groups, i, whole, values);
       // Inputs 0, 2, 1, 3 of each four, as weights of 8 bits are widened.
       else if (kWide)
@@ -116,7 +116,7 @@ static void quantize_groups(const Element* row, const Groups& groups, void* valu
       else store(static_cast<int8_t*>(values) + place_of(i), __builtin_convertvector(whole, i8v));
       total += whole;
     }
-    const float scale = limit / kMost;
+    const float scale = limit / most;
     *rows = {scale, -scale * static_cast<float>(sum(total))};
   }
 }

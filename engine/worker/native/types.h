@@ -50,6 +50,7 @@ struct Weight {
   // Inputs of a group: a multiple of 32, with 8 bits at most kMostGroupInputs, or 16; 0: not in groups.
   int64_t group_size;
   int64_t group_bits;          // 4 or 8
+  int64_t byte_inputs;         // 1: activations are rounded to 8 bits for weights of 8 bits, too
   const int32_t* input_order;  // [in_features]: input i of the groups is x[input_order[i]]; null: x[i]
   DType dtype;                 // of activations, and of the weights if they are neither int8 nor in groups
 };
@@ -68,6 +69,7 @@ inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline bool is_int8(const Weight& w) { return w.scale != nullptr; }
 inline bool has_groups(const Weight& w) { return w.group_size != 0; }
 inline bool is_int4(const Weight& w) { return has_groups(w) && w.group_bits == 4; }
+inline bool has_byte_inputs(const Weight& w) { return is_int4(w) || w.byte_inputs; }
 inline bool is_float32(const Weight& w) { return w.dtype == kFloat32 && !is_int8(w) && !has_groups(w); }
 inline int64_t inputs_of_step(const Weight& w) { return has_groups(w) ? w.group_size : is_int8(w) ? 64 : 32; }
 inline int64_t inputs_of_block(const Weight& w) { return w.group_size < kTileInputs ? w.group_size : kTileInputs; }

@@ -106,6 +106,11 @@ def test_refuses_a_kv_cache_smaller_than_a_block(tiny_checkpoint: Path):
         load(tiny_checkpoint, kv_cache_bytes=100)
 
 
+def test_activations_of_8_bits_need_the_native_kernels(tiny_checkpoint: Path):
+    with pytest.raises(CheckpointError, match=r"'--quantization': expected int8, int4 or fp8 with .*torch.*, got w8a8"):
+        load(tiny_checkpoint, backend="torch", quantization="w8a8")
+
+
 def test_refuses_cuda_without_a_device(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert resolve_device("auto") == torch.device("cpu")

@@ -227,7 +227,9 @@ def test_a_quantized_checkpoint_keeps_its_scheme(
 
 def test_ranks_do_not_choose(tiny_checkpoint: Path):
     config = load_model_config(tiny_checkpoint)
-    with pytest.raises(CheckpointError, match="--quantization auto: expected none, int8, int4 or fp8 with --tensor"):
+    with pytest.raises(
+        CheckpointError, match="--quantization auto: expected none, int8, w8a8, int4 or fp8 with --tensor"
+    ):
         choose_scheme(
             EngineConfig(model_path=str(tiny_checkpoint), tensor_parallel_size=2),
             config,

@@ -26,10 +26,18 @@ def random(*shape: int, seed: int) -> Tensor:
 
 
 def quantized(
-    linear: Linear, bits: int, group_size: int, *, desc_act: bool = False, has_minimum: bool = False
+    linear: Linear,
+    bits: int,
+    group_size: int,
+    *,
+    desc_act: bool = False,
+    has_minimum: bool = False,
+    byte_inputs: bool = False,
 ) -> GroupQuantizedLinear:
     """Returns the linear with weights in groups, of inputs in random order if `desc_act`; minima are random."""
-    result = GroupQuantizedLinear(linear, bits=bits, group_size=group_size, scale_dtype=torch.bfloat16)
+    result = GroupQuantizedLinear(
+        linear, bits=bits, group_size=group_size, scale_dtype=torch.bfloat16, byte_inputs=byte_inputs
+    )
     parts = quantize_groups(linear.weight, bits=bits, group_size=group_size, scale_dtype=torch.bfloat16)
     result.weight.data = parts["weight"]
     result.scale.data, result.zero.data = parts["scale"].T.contiguous(), parts["zero"].T.contiguous()
@@ -56,7 +64,7 @@ def packed(linear: GroupQuantizedLinear, level: Level, dtype: torch.dtype = torc
 
 def with_rounded_activations(linear: GroupQuantizedLinear, x: Tensor) -> Tensor:
     """Returns the product in float64, with activations rounded as the kernels round them: to 8 bits, or to 15."""
-    most = 127 if linear.bits == 4 else 16383
+    most = 127 if linear.bits == 4 or linear.byte_inputs else 16383
     rounded_together = packed(linear, LEVELS[0]).packed.group_size
     x = x if linear.input_order is None else x[:, linear.input_order]
     values = unpack_values(linear.weight, linear.bits).double().unflatten(1, (-1, linear.group_size))
@@ -69,7 +77,8 @@ def with_rounded_activations(linear: GroupQuantizedLinear, x: Tensor) -> Tensor:
     return nn.functional.linear(rounded.double().flatten(1), weight.flatten(1), linear.bias.double())
 
 
-either_bits = pytest.mark.parametrize("bits", [4, 8])
+either_bits = pytest.mark.parametrize(("bits", "byte_inputs"), [(4, False), (8, False), (8, True)])
+"""Activations are rounded to 8 bits for weights of 4, and with `byte_inputs`."""
 
 
 @at_each_level
@@ -87,6 +96,7 @@ either_bits = pytest.mark.parametrize("bits", [4, 8])
 def test_products_of_any_shape(
     level: Level,
     bits: int,
+    byte_inputs: bool,
     dtype: torch.dtype,
     num_rows: int,
     groups: int,
@@ -95,9 +105,10 @@ def test_products_of_any_shape(
     desc_act: bool,
     has_minimum: bool,
 ):
-    group_size = max(group_size, 32) if bits == 4 else group_size
+    group_size = max(group_size, 32) if bits == 4 or byte_inputs else group_size
     inputs = groups * max(group_size, 32)
-    linear = make(inputs, outputs, group_size, bits=bits, desc_act=desc_act, has_minimum=has_minimum)
+    traits = {"desc_act": desc_act, "has_minimum": has_minimum, "byte_inputs": byte_inputs}
+    linear = make(inputs, outputs, group_size, bits=bits, **traits)
     x = random(num_rows, inputs, seed=2).to(dtype)
     computed = packed(linear, level, dtype).compute(x, None, None, torch.float32)
     assert torch.allclose(computed.double(), with_rounded_activations(linear, x), rtol=0, atol=2e-5)
@@ -106,19 +117,20 @@ def test_products_of_any_shape(
 @at_each_level
 @either_bits
 @pytest.mark.parametrize(("inputs", "group_size"), [(4096, 128), (3200, 32), (2560, 2560), (3232, 16)])
-def test_products_too_wide_for_the_cache(level: Level, bits: int, inputs: int, group_size: int):
+def test_products_too_wide_for_the_cache(level: Level, bits: int, byte_inputs: bool, inputs: int, group_size: int):
     """A panel is divided along its groups, and rows into those that fit into the cache."""
-    group_size = max(group_size, 32) if bits == 4 else group_size
-    linear = make(inputs, 70, group_size, bits=bits)
+    group_size = max(group_size, 32) if bits == 4 or byte_inputs else group_size
+    linear = make(inputs, 70, group_size, bits=bits, byte_inputs=byte_inputs)
     x = random(530, inputs, seed=2).to(torch.bfloat16)
     computed = packed(linear, level).compute(x, None, None, torch.float32)
     assert torch.allclose(computed.double(), with_rounded_activations(linear, x), rtol=0, atol=1e-4)
 
 
 @at_each_level
-def test_large_groups_of_8_bits_do_not_overflow(level: Level):
+@pytest.mark.parametrize("byte_inputs", [False, True])
+def test_large_groups_of_8_bits_do_not_overflow(level: Level, byte_inputs: bool):
     """The most that 32 bits must hold: all weights and inputs at the end of their range."""
-    linear = make(1024, 32, 1024, bits=8)
+    linear = make(1024, 32, 1024, bits=8, byte_inputs=byte_inputs)
     linear.weight.data.fill_(255)
     for zero, sign in ((0, 1), (0, -1), (255, 1)):
         linear.zero.data.fill_(zero)
@@ -127,9 +139,9 @@ def test_large_groups_of_8_bits_do_not_overflow(level: Level):
         assert torch.allclose(computed.double(), with_rounded_activations(linear, x), rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize(("bits", "has_minimum"), [(4, False), (8, False), (4, True)])
-def test_rows_are_bit_identical_in_any_batch_and_at_every_level(bits: int, has_minimum: bool):
-    linear = make(1280, 100, 128, bits=bits, has_minimum=has_minimum)
+@pytest.mark.parametrize(("bits", "trait"), [(4, None), (8, None), (4, "has_minimum"), (8, "byte_inputs")])
+def test_rows_are_bit_identical_in_any_batch_and_at_every_level(bits: int, trait: str | None):
+    linear = make(1280, 100, 128, bits=bits, **({trait: True} if trait else {}))
     x = random(70, 1280, seed=2).to(torch.bfloat16)
 
     def product(level: Level, rows: Tensor) -> Tensor:  # in float32: rounding would hide small differences

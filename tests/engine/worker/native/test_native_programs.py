@@ -141,7 +141,7 @@ STEPS = [
 
 @needs_kernels
 @at_each_level
-@pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
+@pytest.mark.parametrize("quantization", ["none", "int8", "w8a8", "int4"])
 def test_bits_agree_at_each_level(tiny_checkpoint: Path, level: Level, quantization: Quantization):
     assert_bits_agree(load(tiny_checkpoint, cpu_level=level.option, quantization=quantization), STEPS)
 
