@@ -43,10 +43,9 @@ class EngineOptions:
     comparisons; one that the processor lacks is refused."""
     quantization: Quantization = "none"
     """Quantizes the decoder's weights at load. auto: the first of none, int8 and int4 with which the engine fits into
-    the memory that is available; the log says why. int8: half the memory, and about 0.6 of the time to decode on a CPU.
-    w8a8: for CPUs; as int8, with activations of 8 bits: with VNNI prompts take two thirds of its time.
-    fp8: half the memory, for GPUs with FP8 arithmetic; torch computes it elsewhere, slowly. int4: a quarter of the
-    memory. Checkpoints in AWQ, GPTQ or FP8 need no option."""
+    the memory that is available; the log says why. int8: half the memory, about 0.6 of the time to decode on a CPU.
+    w8a8: int8 for CPUs with VNNI that answers prompts sooner. fp8: half the memory, for GPUs with FP8 arithmetic;
+    slow elsewhere. int4: a quarter of the memory. AWQ, GPTQ and FP8 need no option."""
     max_model_len: Count | None = None
     """Context window in tokens, prompt and answer together. Default: the checkpoint's, as far as the KV cache holds it;
     a larger value is lowered to that."""
