@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 _READ_PERCENTAGES: Mapping[Level, Mapping[str, tuple[int, int]]] = {
     Level.AVX2: {"none": (56, 83), "int8": (39, 70), "int4": (46, 67)},
-    Level.AVX512: {"none": (58, 87), "int8": (55, 76), "int4": (42, 77)},
+    Level.AVX512: {"none": (58, 87), "int8": (55, 87), "w8a8": (68, 86), "int4": (42, 83)},
     Level.AMX: {"none": (64, 81), "int8": (65, 83), "int4": (59, 76)},
 }
 """The rate at which a decode step of one sequence read bfloat16, int8 and int4 weights, in percent of the fastest read
