@@ -29,7 +29,7 @@ constexpr int64_t kAdaptedPanels = 128;       // panels that are read without an
 constexpr int64_t kUnpackedBytes = 16 << 10;  // bytes of unpacked weights that stay in the L1 cache
 
 // Prefetch distance of weights that are read in order; 0: none. It is a processor's own: prefetches keep some from
-// following a panel by themselves, and others do not follow it from page to page. tuning.py measures it.
+// following a panel by themselves, and others do not follow it from page to page. prefetching.py measures it.
 extern int64_t streamed_ahead_bytes;
 
 // Blocks of many rows begin with a group of activations.

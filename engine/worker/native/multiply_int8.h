@@ -1,5 +1,5 @@
-// Products of weights of 8 bits, int8 or in groups, and activations of 15 bits. Included after dots.h, in the same
-// namespace.
+// Products of weights of 8 bits, int8 or in groups, and activations of 15 bits, or of 8 where bytes cannot be
+// multiplied. Included after dots.h, in the same namespace.
 //
 // Four weights of a feature lie in 32 bits. The even and the odd ones are widened to pairs of 16 bits, which are
 // multiplied by pairs of activations in the same order (see `quantize_row`). The sum of a group of activations is

@@ -3,9 +3,9 @@
 // A tile has 16 rows of 32 inputs, bfloat16 where the processor multiplies it and float32 elsewhere; tiles of the same
 // rows are consecutive. For int8 weights, a value is an integer of 15 bits, where bfloat16 has 8, times the scale of
 // its row and group of inputs; for matrix units, (128 · high + low) times the scale of its row, in two planes of int8
-// tiles of 64 inputs. For int4 weights, it is int8 times a scale for each row and group of inputs, in tiles of 32
-// inputs. For matrix units and weights in groups, tiles of int8 have as many inputs as a group, at most 64; values of
-// 15 bits are in two planes.
+// tiles of 64 inputs. For int4 weights and others with byte inputs, it is int8 times a scale for each row and group of
+// inputs, in tiles of 32 inputs. For matrix units and weights in groups, tiles of int8 have as many inputs as a group,
+// at most 64; values of 15 bits are in two planes.
 #pragma once
 
 #if GLIMPSE_BF16
