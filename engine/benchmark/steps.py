@@ -44,7 +44,7 @@ _NO_SLOWDOWN_BOUND = 1e6
 """Steps with decodes take whole prompts."""
 _MIXED_TYPES = ("gguf", "compressed-tensors")
 """Methods of checkpoints whose matrices have types of their own."""
-_BRIEF_QUANTIZATIONS: tuple[Quantization, ...] = ("none", "int8", "int4")
+_BRIEF_QUANTIZATIONS: tuple[Quantization, ...] = ("none", "int8", "w8a8", "int4")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,8 @@ def bench(
         Flags of `glimpse serve`, such as --quantization=int8.
     levels
         Also measure how near the engine comes to this machine's limits, at each of its instruction set levels, with
-        bfloat16, int8 and int4 weights: some ten seconds for each. A model of a few megabytes stays in the caches, so
-        name one of a gigabyte.
+        bfloat16, int8, w8a8 and int4 weights: some ten seconds for each. A model of a few megabytes stays in the
+        caches, so name one of a gigabyte.
     json
         Print the figures as JSON.
     """
