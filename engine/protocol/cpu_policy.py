@@ -2,10 +2,10 @@
 
 An engine step is as fast as its slowest thread, so preempting one thread delays all of them. A process under
 SCHED_BATCH does not preempt others when it wakes; it runs at the next scheduler tick, a few milliseconds later. Unlike
-a higher nice value, the policy can be reverted without privileges, which an engine does when it was started by a front
-end under this policy. OpenMP's wait policy is not changed: its threads spin between operators, and putting them to
-sleep instead doubled the duration of a step. `spin_control.py` lets them sleep while
-others compete.
+a higher nice value or SCHED_IDLE, the policy can be reverted without privileges, which a spare engine does when it is
+needed, and an engine when it was started by a front end under this policy. OpenMP's wait policy is not changed: its
+threads spin between operators, and putting them to sleep instead doubled the duration of a step. `spin_control.py` lets
+them sleep while others compete.
 """
 
 import contextlib
@@ -24,16 +24,10 @@ def use_batch_policy() -> None:
         _set_policy_of_all(os.SCHED_BATCH)
 
 
-def use_normal_policy(*, all_threads: bool = False) -> None:
-    """Sets SCHED_OTHER for the calling thread, or all of the process, and for threads that these start from now on."""
+def use_normal_policy() -> None:
+    """Sets SCHED_OTHER for all threads of this process, and for threads and processes that it starts from now on."""
     if sys.platform == "linux":
-        (_set_policy_of_all if all_threads else _set_policy)(os.SCHED_OTHER)
-
-
-def use_idle_policy() -> None:
-    """Sets SCHED_IDLE for all threads of this process: they run where no other thread wants to."""
-    if sys.platform == "linux":
-        _set_policy_of_all(os.SCHED_IDLE)
+        _set_policy_of_all(os.SCHED_OTHER)
 
 
 def lower_thread_priority() -> None:
@@ -46,11 +40,7 @@ def lower_thread_priority() -> None:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + 5)
 
 
-def _set_policy(policy: int, thread: int = 0) -> None:
-    with contextlib.suppress(OSError):  # some sandboxes refuse it, which only costs a few milliseconds
-        os.sched_setscheduler(thread, policy, os.sched_param(0))
-
-
 def _set_policy_of_all(policy: int) -> None:
     for thread in Path("/proc/self/task").iterdir():
-        _set_policy(policy, int(thread.name))
+        with contextlib.suppress(OSError):  # some sandboxes refuse it, which only costs a few milliseconds
+            os.sched_setscheduler(int(thread.name), policy, os.sched_param(0))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import EngineConfig
-from glimpse.engine.protocol.cpu_policy import use_idle_policy, use_normal_policy
+from glimpse.engine.protocol.cpu_policy import use_batch_policy, use_normal_policy
 from glimpse.engine.protocol.messages import (
     Cancel,
     Embed,
@@ -83,13 +83,13 @@ def serve(channel: Channel, *, load: Load, prepare: OnPrepare = lambda: None) ->
 
 
 def _receive(channel: Channel) -> ToEngine | None:
-    """Receives a message. A spare engine runs at the lowest priority until `Start` comes, even while it imports."""
+    """Receives a message. A spare engine yields to the engine until `Start` comes, even while it imports."""
     message = channel.receive()
     match message:
         case Prepare():
-            use_idle_policy()
+            use_batch_policy()
         case Start():
-            use_normal_policy(all_threads=True)
+            use_normal_policy()
         case _:
             pass
     return message

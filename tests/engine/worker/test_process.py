@@ -390,14 +390,14 @@ def scheduling_policies(pid: int) -> set[int]:
     return {os.sched_getscheduler(int(thread.name)) for thread in Path(f"/proc/{pid}/task").iterdir()}
 
 
-async def test_spare_imports_torch_when_idle_and_loads_when_needed(tiny_checkpoint: Path) -> None:
+async def test_spare_imports_torch_under_a_policy_it_may_leave_and_loads_when_needed(tiny_checkpoint: Path) -> None:
     config = EngineConfig(model_path=str(tiny_checkpoint), device="cpu", kv_cache_bytes=4 << 20, num_threads=1)
     spare = await EngineChild.spawn(ENGINE_COMMAND)
     try:
         spare.channel.post(Prepare())
         pid = spare.process.pid
         await until(lambda: "libtorch_python" in Path(f"/proc/{pid}/maps").read_text())
-        assert scheduling_policies(pid) == {os.SCHED_IDLE}
+        assert scheduling_policies(pid) == {os.SCHED_BATCH}  # leaving SCHED_IDLE takes CAP_SYS_NICE or RLIMIT_NICE
         spare.channel.post(Start(config=config))
         stages: list[str] = []
         async with asyncio.timeout(3 * DEADLINE_SECONDS):
@@ -405,7 +405,7 @@ async def test_spare_imports_torch_when_idle_and_loads_when_needed(tiny_checkpoi
                 stages.append(message.stage)
         assert isinstance(message, Ready)
         assert stages[-1] == "ready"
-        assert os.SCHED_IDLE not in scheduling_policies(pid)
+        assert scheduling_policies(pid) == {os.SCHED_OTHER}
     finally:
         await spare.end(grace_seconds=0)
 
