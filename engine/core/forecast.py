@@ -160,13 +160,14 @@ def forecast(sequence: Sequence, state: SchedulerState, limits: SchedulerLimits,
 
 
 def waiting_token_seconds(state: SchedulerState, limits: SchedulerLimits, costs: StepCosts) -> float:
-    """Returns the seconds until all that waits is begun, by its tokens: those of its prompts and of the answers that
-    are expected; 0 if nothing waits but what is in the background, or too little was measured."""
-    waiting = [
-        each for each in state.queue.waiting() if not each.is_complete and each.request.priority < BACKGROUND_PRIORITY
+    """Returns the seconds until all prompts are computed, by their tokens and those of the answers that are expected; 0
+    if there is none but in the background, or too little was measured."""
+    prompts = [
+        each
+        for each in (*state.running, *state.queue.waiting())
+        if not each.decodes and not each.is_complete and each.request.priority < BACKGROUND_PRIORITY
     ]
-    num_tokens = sum(each.num_tokens + _answer_left(each, costs) for each in waiting)
-    prompts = [each for each in state.running if not each.decodes and not each.is_complete] + waiting
+    num_tokens = sum(each.num_tokens + _answer_left(each, costs) for each in prompts)
     schedule = _Schedule(state, limits, costs)
     schedule.compute_all([(each, each.num_tokens) for each in prompts])
     schedule.end_step()

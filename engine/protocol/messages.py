@@ -294,8 +294,8 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
     answer_tokens: float = INITIAL_ANSWER_TOKENS
     """Mean tokens of recent answers."""
     waiting_token_seconds: float = 0.0
-    """Expected seconds until all that waits is begun, by its tokens: those of its prompts and of the answers that are
-    expected. 0: nothing waits, or too little was measured."""
+    """Expected seconds until all prompts are computed, by their tokens and those of the answers that are expected. 0:
+    none waits, or too little was measured."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):

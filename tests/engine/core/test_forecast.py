@@ -164,12 +164,27 @@ def test_all_that_waits_begins_when_it_is_foreseen(max_sequences: int) -> None:
         submit(number)
     timed.run(40)
     assert scheduler.num_waiting > 100
-    tokens = sum(each.num_tokens + scheduler.answer_tokens for each in scheduler.state.queue.waiting())
+    prompts = [each for each in (*scheduler.state.running, *scheduler.state.queue.waiting()) if not each.decodes]
+    tokens = sum(each.num_tokens + scheduler.answer_tokens for each in prompts)
     begun, foreseen = timed.runner.now, tokens * timed.core.step().stats.waiting_token_seconds
     for number in range(100, 300):
         timed.run_until_first_token(f"r{number}")
     seconds = max(timed.times[f"r{number}"][1] for number in range(100, 300)) - begun
     assert foreseen == pytest.approx(seconds, rel=0.35)
+
+
+def test_a_short_prompt_behind_a_long_one_is_not_charged_for_both() -> None:
+    timed = TimedCore(max_slowdown=4)
+    for number in range(6):
+        timed.submit(text(f"r{number}", 300 + 100 * number, max_tokens=4))
+        timed.run(8)
+    timed.submit(text("long", 7000, max_tokens=1))
+    timed.run(1)
+    timed.submit(text("short", 1, max_tokens=1))
+    seconds_by_token, begun = timed.core.step().stats.waiting_token_seconds, timed.runner.now
+    timed.run_until_first_token("short")
+    # The front end counts all prompts that have no token yet.
+    assert 7001 * seconds_by_token == pytest.approx(timed.runner.now - begun, rel=0.1)
 
 
 def test_steps_are_brief_while_newcomers_are_expected() -> None:
