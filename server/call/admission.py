@@ -62,6 +62,7 @@ class Admission:
         self.places = FairPlaces(MAX_PREPARED_AT_ONCE)
         self._max_queue_seconds = max_queue_seconds
         self._clock = clock
+        self._computing_since = 0.0  # or earlier, if nothing waits
 
     def background_ticket(self, client: str) -> "Ticket":
         """Returns a ticket for a call that is not urgent: it takes its turn to be prepared, and delays nobody else."""
@@ -80,7 +81,7 @@ class Admission:
 
     def check(self, client: str) -> None:
         """Raises EngineError (OVERLOADED) if a new request of this client would wait too long."""
-        seconds = self.estimator.wait_seconds(client)
+        seconds = self.estimator.wait_seconds(client, computing_seconds=self.now - self._computing_since)
         if seconds > self._max_queue_seconds:
             excess = max(1.0, seconds - self._max_queue_seconds)
             raise EngineError(
@@ -93,7 +94,14 @@ class Admission:
     def engine_stepped(self, stats: StepStats) -> None:
         """Takes over what the engine tells after a step."""
         self.step_seconds = stats.step_seconds if stats.num_running else 0.0
+        self._computing_since = self.now
         self.estimator.engine_stepped(stats)
+
+    def add_waiting(self, client: str, num_tokens: int) -> None:
+        """Counts work that waits, or with a negative number, that waits no longer."""
+        if not self.estimator.waiting_tokens:
+            self._computing_since = self.now
+        self.estimator.add_waiting(client, num_tokens)
 
 
 class Ticket:
@@ -208,5 +216,5 @@ class Ticket:
 
     def _set_waiting(self, num_tokens: int) -> None:
         if num_tokens != self._num_waiting_tokens and not self._is_background:
-            self._admission.estimator.add_waiting(self._client, num_tokens - self._num_waiting_tokens)
+            self._admission.add_waiting(self._client, num_tokens - self._num_waiting_tokens)
             self._num_waiting_tokens = num_tokens

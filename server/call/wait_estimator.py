@@ -59,12 +59,16 @@ class WaitEstimator:
         """Returns the work of a request: its prompt, and completions as long as recent ones."""
         return num_prompt_tokens + num_completions * min(max_tokens, self._answer_tokens)
 
-    def wait_seconds(self, client: str) -> float:
-        """Returns how long the next request of a client would wait; 0 before something waited."""
-        if not self._token_seconds:
-            return 0.0
+    def wait_seconds(self, client: str, *, computing_seconds: float = 0.0) -> float:
+        """Returns how long the next request of a client would wait; 0 before something waited.
+
+        `computing_seconds`: since the engine's last step, or since something waits if that is less.
+        """
         waiting = self._waiting_tokens + Counter(self._others) if self._others else self._waiting_tokens
-        return _work_before(waiting, client) * self._token_seconds
+        if not self._token_seconds or not waiting:
+            return 0.0
+        left = self._token_seconds - computing_seconds / waiting.total()
+        return _work_before(waiting, client) * max(left, 0.0)
 
     def add_waiting(self, client: str, num_tokens: float) -> None:
         """Counts work that waits, or with a negative number, that waits no longer."""

@@ -52,6 +52,23 @@ async def test_request_that_would_wait_too_long_is_refused():
     await in_call(admission, "b", lambda _: None)
 
 
+async def test_the_time_of_the_running_step_is_waited_no_more():
+    """On a slow machine a step takes half of the longest wait."""
+    now = 1000.0  # long after the engine had its last step
+    admission = Admission(max_queue_seconds=60.0, clock=lambda: now)
+    admission.engine_stepped(stats(running=0, token_seconds=0.01))
+    now += 500.0
+    admission.add_waiting("a", 9000)
+    now += 20.0
+    with pytest.raises(EngineError, match="wait for about 70 s"):
+        admission.check("a")
+    now += 11.0
+    admission.check("a")
+    admission.engine_stepped(stats(running=1, waiting=1, token_seconds=0.01))
+    with pytest.raises(EngineError, match="wait for about 90 s"):
+        admission.check("a")
+
+
 async def test_work_waits_until_the_first_token_and_leaves_nothing_behind():
     admission = measured(100)
     seen: list[float] = []
