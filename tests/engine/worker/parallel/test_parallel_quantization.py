@@ -118,6 +118,7 @@ def core_of_threads(config: EngineConfig, rendezvous_file: Path, pool: ThreadPoo
         pytest.param(2, "none", "float32", "native", 1e-4, marks=needs_kernels),
         pytest.param(2, "none", "bfloat16", "native", 0.2, marks=needs_kernels),
         pytest.param(2, "int8", "bfloat16", "native", 0.2, marks=needs_kernels),
+        pytest.param(2, "w8a8", "bfloat16", "native", 0.2, marks=needs_kernels),
     ],
 )
 def test_ranks_compute_the_same_as_one_rank(
