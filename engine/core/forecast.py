@@ -162,14 +162,15 @@ def forecast(sequence: Sequence, state: SchedulerState, limits: SchedulerLimits,
 def waiting_token_seconds(state: SchedulerState, limits: SchedulerLimits, costs: StepCosts) -> float:
     """Returns the seconds until all prompts are computed, by their tokens and those of the answers that are expected; 0
     if there is none but in the background, or too little was measured."""
-    prompts = [
-        each
-        for each in (*state.running, *state.queue.waiting())
-        if not each.decodes and not each.is_complete and each.request.priority < BACKGROUND_PRIORITY
-    ]
-    num_tokens = sum(each.num_tokens + _answer_left(each, costs) for each in prompts)
-    schedule = _Schedule(state, limits, costs)
-    schedule.compute_all([(each, each.num_tokens) for each in prompts])
+    schedule, num_tokens = _Schedule(state, limits, costs), 0.0
+    for sequences in (state.running, state.queue.waiting()):  # a long prompt that runs is not like those that wait
+        prompts = [
+            each
+            for each in sequences
+            if not each.decodes and not each.is_complete and each.request.priority < BACKGROUND_PRIORITY
+        ]
+        num_tokens += sum(each.num_tokens + _answer_left(each, costs) for each in prompts)
+        schedule.compute_all([(each, each.num_tokens) for each in prompts])
     schedule.end_step()
     seconds = costs.seconds(schedule.work)
     return sum(seconds) / num_tokens if seconds and num_tokens else 0.0

@@ -173,18 +173,20 @@ def test_all_that_waits_begins_when_it_is_foreseen(max_sequences: int) -> None:
     assert foreseen == pytest.approx(seconds, rel=0.35)
 
 
-def test_a_short_prompt_behind_a_long_one_is_not_charged_for_both() -> None:
+@pytest.mark.parametrize("num_short", [1, 150])
+def test_short_prompts_behind_a_long_one_are_not_charged_for_its_length(num_short: int) -> None:
     timed = TimedCore(max_slowdown=4)
     for number in range(6):
         timed.submit(text(f"r{number}", 300 + 100 * number, max_tokens=4))
         timed.run(8)
     timed.submit(text("long", 7000, max_tokens=1))
     timed.run(1)
-    timed.submit(text("short", 1, max_tokens=1))
+    for number in range(num_short):
+        timed.submit(text(f"short {number}", 9, max_tokens=1))
     seconds_by_token, begun = timed.core.step().stats.waiting_token_seconds, timed.runner.now
-    timed.run_until_first_token("short")
+    timed.run_until_first_token(f"short {num_short - 1}")
     # The front end counts all prompts that have no token yet.
-    assert 7001 * seconds_by_token == pytest.approx(timed.runner.now - begun, rel=0.1)
+    assert (7000 + 9 * num_short) * seconds_by_token == pytest.approx(timed.runner.now - begun, rel=0.1)
 
 
 def test_steps_are_brief_while_newcomers_are_expected() -> None:
