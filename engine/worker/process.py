@@ -159,10 +159,6 @@ def _load(config: EngineConfig, on_progress: OnProgress) -> tuple["Core", Ready]
 
     gc.enable()
     loaded = load_core(config, on_progress=on_progress, on_rank_failure=_end_without_rank)
-    if loaded.ready.backend == "native":
-        from glimpse.engine.worker.native import library, spin_control  # noqa: PLC0415
-
-        spin_control.start(library.load_library())
     freeze_garbage()
     return loaded.core, loaded.ready
 

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from glimpse.engine.worker.layers.ops import Ops
+from glimpse.engine.worker.native import spin_control
 from glimpse.engine.worker.native.library import Level, NativeError, choose_level, load_library, machine_levels
 from glimpse.engine.worker.native.linear import pack
 from glimpse.engine.worker.native.native_ops import NativeOps
@@ -39,6 +40,8 @@ def use_native(model: nn.Module, level: Level | None = None, dtype: torch.dtype 
     """
     library, level = load_library(), level or choose_level()
     library.glimpse_set_num_threads(torch.get_num_threads())
+    if torch.get_num_threads() > 1:
+        spin_control.start(library)
     pack(model, library, level, dtype)
     set_prefetching(model, library)
     return NativeOps(library, level)

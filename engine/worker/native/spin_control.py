@@ -7,7 +7,9 @@ it manages more threads than there are processors. So a team of sleeping threads
 """
 
 import ctypes
+import functools
 import logging
+import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -70,9 +72,13 @@ class SleepingTeam:
         released.wait()
 
 
+@functools.cache
 def start(library: ctypes.CDLL) -> None:
-    """Watches for competition from now on, where the system says how long threads wait."""
-    if thread_times(_TASKS):
+    """Watches for competition from now on, once in a process, where the system says how long threads wait.
+
+    `OMP_WAIT_POLICY` has the last word.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ and thread_times(_TASKS):
         threading.Thread(
             target=watch, args=(SleepingTeam(library), threading.Event()), name="openmp spin", daemon=True
         ).start()

@@ -1,11 +1,15 @@
 """When OpenMP's threads sleep instead of spinning, and the team that makes them."""
 
+import ctypes
 import threading
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from glimpse.engine.worker.native import spin_control
+from glimpse.engine.worker.native.backend import use_native
 from glimpse.engine.worker.native.library import load_library
 from glimpse.engine.worker.native.spin_control import CALM_INTERVALS, Competition, SleepingTeam, thread_times, watch
 from glimpse.native.processors import usable_processors
@@ -85,3 +89,26 @@ def test_holds_a_team_while_others_compete(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(spin_control, "INTERVAL_SECONDS", 0.01)
     watch(Team(load_library()), stopped)
     assert held == [False, True, True]
+
+
+@needs_kernels
+def test_each_process_that_computes_on_several_threads_watches(monkeypatch: pytest.MonkeyPatch):
+    watching: list[int] = []
+    for number in (1, 2):
+        monkeypatch.setattr(torch, "get_num_threads", lambda number=number: number)
+        monkeypatch.setattr(spin_control, "start", lambda _library, number=number: watching.append(number))
+        use_native(nn.Module())
+    monkeypatch.undo()
+    use_native(nn.Module())  # with the threads of other tests
+    assert watching == [2]
+
+
+def test_the_users_wait_policy_has_the_last_word(monkeypatch: pytest.MonkeyPatch):
+    watched = threading.Event()
+    monkeypatch.setattr(spin_control, "watch", lambda _team, _stopped: watched.set())
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    spin_control.start.__wrapped__(ctypes.CDLL(None))
+    assert not watched.wait(0.1)
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    spin_control.start.__wrapped__(ctypes.CDLL(None))
+    assert watched.wait(60)
