@@ -15,7 +15,19 @@ DType = Literal["auto", "float32", "bfloat16"]
 Speculative = Literal["auto", "off", "ngram", "mtp"]
 Backend = Literal["auto", "native", "torch", "triton", "flashinfer"]
 ChosenBackend = Literal["native", "torch", "triton", "flashinfer"]
-CpuLevel = Literal["auto", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx", "neon", "neon_dotprod"]
+CpuLevel = Literal[
+    "auto",
+    "avx2",
+    "avx_vnni",
+    "avx512",
+    "avx512_vnni",
+    "avx512_bf16",
+    "amx",
+    "neon",
+    "neon_dotprod",
+    "neon_i8mm",
+    "neon_bf16",
+]
 Quantization = Literal["none", "auto", "int8", "w8a8", "int4", "fp8"]
 KvCacheDType = Literal["auto", "int8"]
 ChosenQuantization = Literal["none", "int8", "w8a8", "int4", "fp8"]

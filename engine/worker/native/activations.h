@@ -106,7 +106,7 @@ class Activations {
                           order_,
                           has_group_tiles() ? integer_inputs_ : 0,
                           plane_bytes()};
-      const int64_t row_bytes = has_group_tiles() ? integer_inputs_ : kTileInputs * integer_bytes();
+      const int64_t row_bytes = has_group_tiles() ? integer_inputs_ : is_wide ? 2 * kTileInputs : kernels_.byte_inputs;
       kernels_.quantize_row(tile_row(row), groups, tiles + place * row_bytes,
                             groups_ + row_tile * num_groups() * kTileRows + place);
       return;

@@ -15,6 +15,8 @@ enum Level : int {
   // Of ARM:
   kNeon = 7,         // ARMv8-A with NEON
   kNeonDotprod = 8,  // also dot products of bytes, of ARMv8.2
+  kNeonI8mm = 9,     // also products of matrices of bytes, of ARMv8.6
+  kNeonBf16 = 10,    // also those of matrices of bfloat16, of ARMv8.6
 };
 
 // The file of the architecture has this, and the kernels of its levels.

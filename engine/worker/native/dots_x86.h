@@ -3,6 +3,7 @@
 
 #if GLIMPSE_DOTS
 
+template <bool /*kGroups*/>
 static inline i32v add_pairs(i32v sums, i32v weights, i32v inputs) {
 #if GLIMPSE_LANES == 16
   return reinterpret_cast<i32v>(_mm512_dpwssd_epi32(reinterpret_cast<__m512i>(sums), reinterpret_cast<__m512i>(weights),
@@ -25,6 +26,7 @@ static inline i32v add_fours(i32v sums, i32v weights, i32v inputs) {
 
 #else
 
+template <bool /*kGroups*/>
 static inline i32v add_pairs(i32v sums, i32v weights, i32v inputs) {
 #if GLIMPSE_LANES == 16
   const i32v products =

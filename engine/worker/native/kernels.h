@@ -127,6 +127,7 @@ struct LowRankKernels {
 struct Kernels {
   bool matrix_units;      // blocks may have 32 rows, and `multiply` finishes another block meanwhile
   bool multiplies_bytes;  // weights of 8 bits in groups by activations of 8 bits
+  int64_t byte_inputs;    // of a row of a tile of bytes, except for matrix units
   int64_t element_bytes;  // size of an activation in tiles: 2 (bfloat16) or 4 (float32)
   int64_t direct_rows;  // up to this number of rows, a panel is read once, from memory; more rows need it in the cache
   int64_t streamed_rows;  // up to this number of rows, `multiply` reads a panel from its first byte to its last
@@ -155,6 +156,6 @@ struct Kernels {
 };
 
 extern const Kernels kAvx2Kernels, kAvxVnniKernels, kAvx512Kernels, kAvx512VnniKernels, kAvx512Bf16Kernels, kAmxKernels,
-    kNeonKernels, kNeonDotprodKernels;
+    kNeonKernels, kNeonDotprodKernels, kNeonI8mmKernels, kNeonBf16Kernels;
 
 }  // namespace glimpse

@@ -216,6 +216,7 @@ void multiply_and_finish(const Block& block, const Weight& weight, Finishing& fi
 extern const Kernels kAmxKernels{
     true,
     kMultipliesBytes,
+    kByteInputs,
     2,
     16,
     2 * kTileRows,

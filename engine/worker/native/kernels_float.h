@@ -22,6 +22,7 @@ static void multiply(const Block& block, const Weight& weight) {
 constexpr Kernels kFloatKernels{
     false,
     kMultipliesBytes,
+    kByteInputs,
     4,
     kFewRows,
     kLanes == 16 ? kFewRows : 1,

@@ -30,6 +30,8 @@ class Level(IntEnum):
     AMX = 6
     NEON = 7
     NEON_DOTPROD = 8
+    NEON_I8MM = 9
+    NEON_BF16 = 10
 
     @property
     def option(self) -> str:

@@ -13,14 +13,13 @@ static inline f32v load_weights(const W* from) {
 template <class W>
 static inline f32v add_products(f32v sums, const Element* x, const W* weights) {
 #if GLIMPSE_BF16
-  const auto left = reinterpret_cast<__m512bh>(_mm512_loadu_si512(x));
-  const auto right = reinterpret_cast<__m512bh>(_mm512_loadu_si512(weights));
-  return reinterpret_cast<f32v>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sums), left, right));
+  for (int i = 0; i < kTileInputs; i += 2 * kLanes)
+    sums = add_bf16_pairs(sums, load<i32v>(x + i), load<i32v>(weights + i));
 #else
   for (int i = 0; i < kTileInputs; i += kLanes)
     sums = multiply_add(load_element(x + i), load_weights(weights + i), sums);
-  return sums;
 #endif
+  return sums;
 }
 
 [[maybe_unused]] static inline void store_wide(bf16* to, f32v value, int64_t count) { store_bf16(to, value, count); }
@@ -58,9 +57,7 @@ static inline void shrink_rows(const AdaptedBlock& block, const LowRank& adapter
 template <class W>
 static inline f32v add_ranks(f32v sums, const W* weights, int v, const Element* inner) {
 #if GLIMPSE_BF16
-  const auto up = reinterpret_cast<__m512bh>(_mm512_loadu_si512(weights + 2 * v * kLanes));
-  const auto pair = reinterpret_cast<__m512bh>(_mm512_set1_epi32(load<int32_t>(inner)));
-  return reinterpret_cast<f32v>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sums), up, pair));
+  return add_bf16_pairs(sums, load<i32v>(weights + 2 * v * kLanes), splat(load<int32_t>(inner)));
 #else
   for (int place = 0; place < 2; ++place) {
     f32v up;

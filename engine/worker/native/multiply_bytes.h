@@ -6,16 +6,24 @@
 // and at every level.
 #pragma once
 
-constexpr int kGroupRows = GLIMPSE_LANES == 16 || GLIMPSE_DOTS ? 4 : 2;  // rows whose sums are in registers at a time
-constexpr int64_t kBlockLines = 4;                                       // of 32 inputs of int4 weights
-constexpr bool kMultipliesBytes = GLIMPSE_LANES != 4 && GLIMPSE_DOTS;    // whether products of 8 bits are exact
+// Rows whose sums are in registers at a time, and vectors of a panel.
+constexpr int kGroupRows = kPaired == 2 ? 8 : GLIMPSE_LANES == 16 || GLIMPSE_DOTS ? 4 : 2;
+constexpr int group_vectors(int rows) {
+  if (kPaired == 2) return rows <= 4 ? kTileVectors : kTileVectors / 2;
+  return GLIMPSE_LANES == 16 || rows == 1 ? 2 * kTileVectors : kTileVectors;
+}
+
+constexpr int64_t kBlockLines = 4;                                           // of 32 inputs of int4 weights
+constexpr int64_t kInputBytes = kByteInputs == kTileInputs ? 1 : kTileRows;  // from inputs of a row to those after them
+// Whether products of 8 bits are exact: NEON's dot products have weights with a sign.
+constexpr bool kMultipliesBytes = GLIMPSE_DOTS == 2 || (GLIMPSE_DOTS && GLIMPSE_LANES != 4);
 
 // Whether the weight's activations are stored in bytes.
 static inline bool reads_bytes(const Weight& weight) {
   return is_int4(weight) || (kMultipliesBytes && weight.byte_inputs);
 }
 
-// Adds the products of a block of 32 inputs.
+// Adds the products of a block of 32 inputs. Rows are even where they are paired, and their sums mixed.
 template <int kBits, int kRows, int kGroupVectors>
 static inline __attribute__((always_inline)) void add_block(const char* weights, const char* x,
                                                             i32v (&sums)[kRows][kGroupVectors]) {
@@ -25,50 +33,53 @@ static inline __attribute__((always_inline)) void add_block(const char* weights,
   for (int row = 0; row < kRows; ++row)
     for (int v = 0; v < kGroupVectors; ++v) partial[row][v] = begin_fours(sums[row][v]);
 #pragma GCC unroll 1  // else the compiler loads several lines ahead, and spills sums
-  for (int line = 0; line < kBlockLines * kBits / 4; ++line) {
-    i32v parts[kParts][kGroupVectors];
-    for (int v = 0; v < kGroupVectors; ++v) {
-      const i32v bytes = load<i32v>(weights + line * kLineBytes + v * (4 * kLanes));
+  for (int line = 0; line < kBlockLines * kBits / 4; line += kPaired) {
+    i32v parts[kParts][kGroupVectors][kPaired];
+    for (int v = 0; v < kGroupVectors; ++v)
+      for (int half = 0; half < kPaired; ++half) {
+        const i32v bytes = load_weights(weights + line * kLineBytes + v * (4 * kLanes), half);
+        for (int part = 0; part < kParts; ++part)
+          parts[part][v][half] = kBits == 8 ? bytes : (part ? bytes >> 4 : bytes) & kNibbles;
+      }
+    for (int row = 0; row < kRows; row += kPaired) {
+      const char* inputs = x + row * kByteInputs + line * 4 * kInputBytes;
+      i32v bytes[kParts];
       for (int part = 0; part < kParts; ++part)
-        parts[part][v] = kBits == 8 ? bytes : (part ? bytes >> 4 : bytes) & kNibbles;
-    }
-    for (int row = 0; row < kRows; ++row) {
-      const char* inputs = x + row * kTileInputs + line * 4;
-      i32v splats[kParts];
-      for (int part = 0; part < kParts; ++part) splats[part] = splat(load<int32_t>(inputs + part * (kTileInputs / 2)));
+        bytes[part] = load_bytes_of_rows(inputs + part * (kTileInputs / 2) * kInputBytes);
       for (int v = 0; v < kGroupVectors; ++v)
         for (int part = 0; part < kParts; ++part)
-          partial[row][v] = add_fours(partial[row][v], parts[part][v], splats[part]);
+          for (int half = 0; half < kPaired; ++half)
+            partial[row + half][v] = add_fours(partial[row + half][v], parts[part][v][half], bytes[part]);
     }
   }
   for (int row = 0; row < kRows; ++row)
     for (int v = 0; v < kGroupVectors; ++v) sums[row][v] = end_fours(sums[row][v], partial[row][v]);
 }
 
-template <int kBits, int kRows, int kGroupTiles>
-static inline void multiply_groups(const Block& block, const Weight& weight, int64_t first, int64_t tile) {
-  constexpr int kGroupVectors = kGroupTiles * kTileVectors;
+// Multiplies rows [first, first + kRows) by vectors of a panel from `vector` on.
+template <int kBits, int kRows, int kGroupVectors>
+static inline void multiply_groups(const Block& block, const Weight& weight, int64_t first, int64_t vector) {
   constexpr int64_t kBlockBytes = kTileInputs * kPanelWidth * kBits / 8;  // 32 inputs of a panel
   const int64_t num_blocks = weight.group_size / kTileInputs;
-  int64_t feature = (block.index * num_steps(weight) + block.first_step) * kPanelWidth + tile * 16;
+  int64_t feature = (block.index * num_steps(weight) + block.first_step) * kPanelWidth + vector * kLanes;
   const GroupNumbers numbers(weight);
-  const char* weights = block.panel + tile * 64;
-  const char* x = block.tiles + first * kTileInputs;
+  const char* weights = block.panel + vector * (4 * kLanes);
+  const char* x = block.tiles + first * kByteInputs;
   const GroupRow* groups = block.groups + first;
   const char* ahead = block.ahead;
-  const auto place = [&](int row, int v) {
-    return block.sums + (first + row) * 16 + (tile + v / kTileVectors) * 256 + v % kTileVectors * kLanes;
-  };
+  const auto place = [&](int row, int v) { return sums_of_vector(block, first + row, vector + v); };
   for (int row = 0; row < kRows; ++row)
     for (int v = 0; v < kGroupVectors; ++v)
       if (!block.adds) store(place(row, v), f32v{});
   for (int64_t step = 0; step < block.num_steps; ++step) {
     i32v sums[kRows][kGroupVectors]{};
     for (int64_t i = 0; i < num_blocks; ++i, weights += kBlockBytes, x += kTileRows * kTileInputs) {
-      if (tile == 0) prefetch_part(ahead, block.lines_ahead, i, num_blocks);
+      if (vector == 0) prefetch_part(ahead, block.lines_ahead, i, num_blocks);
       add_block<kBits, kRows, kGroupVectors>(weights, x, sums);
     }
     ahead += block.lines_ahead * 64;
+    for (int row = 0; row < kRows; row += kPaired)
+      for (int v = 0; v < kGroupVectors; ++v) separate_rows(sums[row][v], sums[row + kPaired - 1][v]);
     for (int v = 0; v < kGroupVectors; ++v) {
       const f32v scales = numbers.scales(feature + v * kLanes), minima = numbers.minima(feature + v * kLanes);
       for (int row = 0; row < kRows; ++row)  // added in memory, since registers are needed for the next group
@@ -79,14 +90,14 @@ static inline void multiply_groups(const Block& block, const Weight& weight, int
   }
 }
 
-// Multiplies `rows` rows, at most kRows, by both tiles of a panel.
+// Multiplies `rows` rows, at most kRows, by both tiles of a panel. A row that is paired with none has one beyond them,
+// which a tile has, too.
 template <int kBits, int kRows>
 static void multiply_groups_up_to(const Block& block, const Weight& weight, int64_t first, int64_t rows) {
   if constexpr (kRows > 0) {
-    if (rows < kRows) return multiply_groups_up_to<kBits, kRows - 1>(block, weight, first, rows);
-    constexpr int kGroupTiles = GLIMPSE_LANES == 16 || kRows == 1 ? 2 : 1;  // tiles of a panel at a time
-    for (int64_t tile = 0; tile < 2; tile += kGroupTiles)
-      multiply_groups<kBits, kRows, kGroupTiles>(block, weight, first, tile);
+    if (rows <= kRows - kPaired) return multiply_groups_up_to<kBits, kRows - kPaired>(block, weight, first, rows);
+    for (int64_t vector = 0; vector < 2 * kTileVectors; vector += group_vectors(kRows))
+      multiply_groups<kBits, kRows, group_vectors(kRows)>(block, weight, first, vector);
   }
 }
 

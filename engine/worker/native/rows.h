@@ -91,13 +91,30 @@ static inline i32v round_to_integers(f32v value, float factor) {
          reinterpret_cast<i32v>(splat(kRound));
 }
 
-// Stores 16 integers of 8 bits, or of 15, in tiles for matrix units.
+// Stores integers of 8 bits, or the planes of 15.
+template <bool kWide>
+static inline void store_bytes(int8_t* place, int64_t low_offset, i32v whole) {
+  store(place, __builtin_convertvector(kWide ? whole >> 7 : whole, i8v));
+  if (kWide) store(place + low_offset, __builtin_convertvector(whole & 127, i8v));
+}
+
+// Stores integers in tiles for matrix units.
 template <bool kWide>
 static inline void store_in_tiles(const Groups& groups, int64_t input, i32v whole, void* values) {
   int8_t* place = static_cast<int8_t*>(values) + input / groups.tile_inputs * (kTileRows * groups.tile_inputs) +
                   input % groups.tile_inputs;
-  store(place, __builtin_convertvector(kWide ? whole >> 7 : whole, i8v));
-  if (kWide) store(place + groups.low_offset, __builtin_convertvector(whole & 127, i8v));
+  store_bytes<kWide>(place, groups.low_offset, whole);
+}
+
+// Inputs of a row of a tile of bytes: what products of matrices read lies together.
+constexpr int64_t kByteInputs = GLIMPSE_DOTS == 2 ? 8 : kTileInputs;
+
+// Stores integers of 15 bits in tiles of 32 inputs: in 16 bits, inputs 0, 2, 1, 3 of each four, as weights of 8 bits
+// are widened. For products of matrices of bytes, the upper plane of eight inputs before the lower one.
+static inline void store_wide(void* values, int64_t input, i32v whole) {
+  if (GLIMPSE_DOTS == 2)
+    store_bytes<true>(static_cast<int8_t*>(values) + 2 * place_of(input / 8 * 8) + input % 8, 8, whole);
+  else store(static_cast<int16_t*>(values) + place_of(input), __builtin_convertvector(swap_middle(whole), i16v));
 }
 
 template <bool kWide>
@@ -110,10 +127,10 @@ static void quantize_groups(const Element* row, const Groups& groups, void* valu
     for (int64_t i = first; i < end; i += kLanes) {
       const i32v whole = round_to_integers(load_inputs(row, i, groups.order), most / limit);
       if (groups.tile_inputs) store_in_tiles<kWide>(groups, i, whole, values);
-      // Inputs 0, 2, 1, 3 of each four, as weights of 8 bits are widened.
-      else if (kWide)
-        store(static_cast<int16_t*>(values) + place_of(i), __builtin_convertvector(swap_middle(whole), i16v));
-      else store(static_cast<int8_t*>(values) + place_of(i), __builtin_convertvector(whole, i8v));
+      else if (kWide) store_wide(values, i, whole);
+      else
+        store_bytes<false>(static_cast<int8_t*>(values) + i / kByteInputs * (kTileRows * kByteInputs) + i % kByteInputs,
+                           0, whole);
       total += whole;
     }
     const float scale = limit / most;

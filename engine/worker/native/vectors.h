@@ -2,8 +2,9 @@
 // type than the registers would go through the stack. Included inside an anonymous namespace of a file that selects the
 // instruction set and, because GCC before 14 does not define __AVX512F__ after its target pragma, sets
 //   GLIMPSE_LANES  16: AVX-512 F, BW, DQ, VL; 8: AVX2 and FMA; 4: NEON
-//   GLIMPSE_BF16   1: AVX-512 BF16
-//   GLIMPSE_DOTS   1: dot products of bytes: AVX-512 VNNI, AVX-VNNI, or those of ARMv8.2
+//   GLIMPSE_BF16   1: AVX-512 BF16, or BF16 of ARMv8.6
+//   GLIMPSE_DOTS   1: dot products of bytes: AVX-512 VNNI, AVX-VNNI, or those of ARMv8.2; 2: products of matrices of
+//                  bytes: I8MM of ARMv8.6
 #pragma once
 
 constexpr int kLanes = GLIMPSE_LANES;

@@ -16,6 +16,18 @@
       vfmaq_f32(reinterpret_cast<float32x4_t>(c), reinterpret_cast<float32x4_t>(a), reinterpret_cast<float32x4_t>(b)));
 }
 
+#if GLIMPSE_BF16
+static inline u16v narrow(f32v value) {  // to nearest, ties to even
+  return reinterpret_cast<u16v>(vcvt_bf16_f32(reinterpret_cast<float32x4_t>(value)));
+}
+
+// Adds the products of pairs of bfloat16. Sums are rounded to odd.
+static inline f32v add_bf16_pairs(f32v sums, i32v left, i32v right) {
+  return reinterpret_cast<f32v>(vbfdotq_f32(reinterpret_cast<float32x4_t>(sums), reinterpret_cast<bfloat16x8_t>(left),
+                                            reinterpret_cast<bfloat16x8_t>(right)));
+}
+#endif
+
 [[maybe_unused]] static inline f32v reciprocal(f32v x) { return 1.0f / x; }
 
 // Elements 0, 2, 1, 3.

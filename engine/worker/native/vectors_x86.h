@@ -28,6 +28,12 @@
 static inline u16v narrow(f32v value) {  // to nearest, ties to even
   return reinterpret_cast<u16v>(_mm512_cvtneps_pbh(reinterpret_cast<__m512>(value)));
 }
+
+// Adds the products of pairs of bfloat16.
+static inline f32v add_bf16_pairs(f32v sums, i32v left, i32v right) {
+  return reinterpret_cast<f32v>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sums), reinterpret_cast<__m512bh>(left),
+                                                 reinterpret_cast<__m512bh>(right)));
+}
 #endif
 
 // Elements 0, 2, 1, 3 of each four.

@@ -31,12 +31,14 @@ from tests.engine.levels import LEVELS, assert_stays_near_float32, needs_kernels
 from tests.engine.quantized import quantized
 from tests.engine.worker.native import emulator, test_native_groups
 from tests.engine.worker.native.emulator import needs_emulator
-from tests.engine.worker.native.test_native_linear import make, rows
+from tests.engine.worker.native.test_native_linear import exact, make, rows
 from tests.engine.worker.native.test_native_programs import assert_bits_agree, decode_step, load
 from tests.media.processing.test_resize import expected, random_pixels, resize_with
 
 pytestmark = [needs_kernels, needs_emulator]
-ARM = [Level.NEON, Level.NEON_DOTPROD]
+ARM = [Level.NEON, Level.NEON_DOTPROD, Level.NEON_I8MM, Level.NEON_BF16]
+OUTER = [ARM[0], ARM[-1]]
+"""For whole models. In float32 the last one has the kernels of `NEON_I8MM`."""
 
 
 @pytest.fixture(scope="module")
@@ -56,18 +58,22 @@ def on_arm(arm: CDLL) -> Iterator[None]:
 @pytest.mark.usefixtures("on_arm")
 def test_level_is_the_fastest_of_the_processor():
     assert machine_levels() == ARM
-    assert choose_level() is Level.NEON_DOTPROD
+    assert choose_level() is ARM[-1]
     functions = library.DECLARATIONS.functions()
     with emulator.start("cortex-a72", KERNELS, functions) as older, patch.object(library, "_open", lambda _path: older):
         assert machine_levels() == ARM[:1]
 
 
-@pytest.mark.parametrize(("bits", "group_size"), [(4, 32), (4, 64), (8, 16), (8, 32), (8, 128)])
+@pytest.mark.parametrize(
+    ("bits", "group_size", "byte_inputs"),
+    [(4, 32, False), (4, 64, False), (8, 16, False), (8, 32, False), (8, 128, False), (8, 128, True)],
+)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_products_in_groups_have_the_bits_of_other_processors(
-    arm: CDLL, dtype: torch.dtype, bits: int, group_size: int
+    arm: CDLL, dtype: torch.dtype, bits: int, group_size: int, byte_inputs: bool
 ):
-    linear = test_native_groups.make(256, 70, group_size, bits=bits, has_minimum=group_size == 64)
+    has_minimum = group_size == 64
+    linear = test_native_groups.make(256, 70, group_size, bits=bits, has_minimum=has_minimum, byte_inputs=byte_inputs)
     for num_rows in (1, 2, 3, 9, 17):
         found, expected = products(arm, linear, rows(num_rows, 256, dtype))
         assert all(torch.equal(each, expected) for each in found)
@@ -76,11 +82,14 @@ def test_products_in_groups_have_the_bits_of_other_processors(
 @pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_other_products_are_nearly_those_of_other_processors(arm: CDLL, dtype: torch.dtype, int8: bool):
-    linear = make(Linear(900, 70, bias=True), 0, dtype)
-    for num_rows in (1, 7, 40):
-        found, expected = products(arm, quantized(linear) if int8 else linear, rows(num_rows, 900, dtype))
-        for each in found:
-            torch.testing.assert_close(each, expected, rtol=0, atol=5e-6)
+    made = make(Linear(900, 70, bias=True), 0, dtype)
+    linear, x = quantized(made) if int8 else made, rows(40, 900, dtype)
+    whole, expected = products(arm, linear, x)
+    for each in whole:
+        torch.testing.assert_close(each, expected, rtol=0, atol=5e-6)
+    for num_rows in (1, 7):
+        found, _ = products(arm, linear, x[:num_rows])
+        assert all(torch.equal(few, all_rows[:num_rows]) for few, all_rows in zip(found, whole, strict=True))
 
 
 def products(arm: CDLL, linear: Linear | Int8Linear | GroupQuantizedLinear, x: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -94,23 +103,23 @@ def products(arm: CDLL, linear: Linear | Int8Linear | GroupQuantizedLinear, x: T
     return [product(arm, level) for level in ARM], product(load_library(), LEVELS[0])
 
 
-def test_adapters_change_linears_as_on_torch(arm: CDLL):
-    linear = PackedLinear(
-        make(Linear(100, 70, bias=True), 0, torch.float32),
-        gated=False,
-        library=arm,
-        level=Level.NEON,
-        memory=WeightMemory(arm),
-        dtype=torch.float32,
-    )
-    x, down, up = rows(5, 100, torch.float32), rows(6, 100, torch.float32, 2), rows(70, 6, torch.float32, 3)
+@pytest.mark.parametrize(
+    ("level", "dtype", "tolerance"),
+    [(Level.NEON, torch.float32, 1e-4), (Level.NEON_BF16, torch.bfloat16, 2**-8)],
+    ids=str,
+)
+def test_adapters_change_linears_as_on_torch(arm: CDLL, level: Level, dtype: torch.dtype, tolerance: float):
+    made = make(Linear(100, 70, bias=True), 0, dtype)
+    linear = PackedLinear(made, gated=False, library=arm, level=level, memory=WeightMemory(arm), dtype=dtype)
+    x, down, up = rows(5, 100, dtype), rows(6, 100, dtype, 2), rows(70, 6, dtype, 3)
     part = LowRankUpdatePart(ranks=slice(0, 6), outputs=slice(0, 70), up=up)
     adapters = PackedAdapters(1)
     adapters.put(b"", {linear: LowRankUpdate(down=down, parts=[part])})
-    y = adapters.ops(NativeOps(arm, Level.NEON), AdaptedRows([AdapterRows(1, 4, 0)])).linear_add(x, linear, None)
-    expected = linear(x)
-    expected[1:] += x[1:] @ down.T @ up.T
-    torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
+    y = adapters.ops(NativeOps(arm, level), AdaptedRows([AdapterRows(1, 4, 0)])).linear_add(x, linear, None)
+    expected = exact(made, x)
+    inner = (x[1:].double() @ down.T.double()).to(dtype)
+    expected[1:] += inner.double() @ up.T.double()
+    torch.testing.assert_close(y.double(), expected, rtol=tolerance, atol=1e-4)
 
 
 @pytest.mark.usefixtures("on_arm")
@@ -119,7 +128,7 @@ def test_adapters_change_linears_as_on_torch(arm: CDLL):
 def test_models_stay_near_float32(tmp_path: Path, family: str, dtype: torch.dtype, tolerance: float):
     """Attention and rotary embedding, gated delta nets, short convolutions, experts and activations."""
     checkpoint = make_text_checkpoint(tmp_path / "model", family)
-    assert_stays_near_float32(checkpoint, [make_prompt(5, 70)], dtype, tolerance=tolerance, levels=ARM)
+    assert_stays_near_float32(checkpoint, [make_prompt(5, 70)], dtype, tolerance=tolerance, levels=OUTER)
 
 
 @pytest.mark.usefixtures("on_arm")
