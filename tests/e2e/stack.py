@@ -27,6 +27,7 @@ from glimpse.server.media_settings import MediaSettings
 from glimpse.server.settings import EngineSettings, ListenSettings, Settings
 from tests import loop_watchdog
 from tests.engine.client.scripted import scripted_command
+from tests.fork_server import Fork, with_forks
 from tests.paths import ROOT
 
 TOOL_TEMPLATE = ROOT / "models" / "training" / "chat_template.jinja"
@@ -47,7 +48,7 @@ GLIMPSE = Path(sys.executable).with_name("glimpse")
 class Served:
     """A running server."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Fork
     port: int
     metrics_port: int
     log: Path
@@ -133,12 +134,13 @@ def start_stack(
         folder: where its output goes, to glimpse.log.
         environment: variables in addition to those of the tests.
         working_directory: where it runs.
-        spare_engine: keep a second engine process; its imports would take seconds from the tests.
+        spare_engine: keep a second engine process; its imports would take seconds from the tests. Neither is a fork.
     """
     ports = http_port, port, metrics_port = free_ports(3)
     flags = [f"--http-port={http_port}", f"--port={port}", f"--metrics-port={metrics_port}"]
     flags += ["--drain-delay=0", "--spare-engine" if spare_engine else "--no-spare-engine"]
-    return _start(folder, [str(glimpse), "up", *flags, *options], ports, environment, working_directory)
+    command = [str(glimpse), "up", *flags, *options]
+    return _start(folder, command, ports, environment, working_directory, forks=not spare_engine)
 
 
 def start_echo_stack(folder: Path, media: MediaSettings | None = None) -> Stack:
@@ -181,10 +183,12 @@ def _start(
     ports: Sequence[int],
     environment: Mapping[str, str] | None = None,
     working_directory: Path = ROOT,
+    *,
+    forks: bool = True,
 ) -> Stack:
     http_port, port, metrics_port = ports
     make = partial(Stack, http_port=http_port, port=port, metrics_port=metrics_port, log=folder / "glimpse.log")
-    return start(make, command, environment, working_directory)
+    return start(make, command, environment, working_directory, forks=forks)
 
 
 ServedT = TypeVar("ServedT", bound=Served)
@@ -195,6 +199,8 @@ def start(
     command: Sequence[str],
     environment: Mapping[str, str] | None = None,
     working_directory: Path = ROOT,
+    *,
+    forks: bool = True,
 ) -> ServedT:
     """Starts a server and waits until it serves.
 
@@ -202,10 +208,18 @@ def start(
         make: returns the server, for its process.
         environment: variables in addition to those of the tests.
         working_directory: where it runs.
+        forks: it and its engines are forks (`tests.fork_server`), rather than processes that import what they need.
     """
-    variables = loop_watchdog.watched({**os.environ, **(environment or {})})
+    variables = {**os.environ, **(environment or {})}
     with make.keywords["log"].open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=working_directory, env=variables)
+        if forks and sys.platform == "linux" and command[0] in (sys.executable, str(GLIMPSE)):
+            arguments = command[1:] if command[0] == sys.executable else command
+            process = Fork(arguments, output=log.fileno(), folder=working_directory, environment=with_forks(variables))
+        else:
+            variables = loop_watchdog.watched(variables)
+            process = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, cwd=working_directory, env=variables
+            )
     server = make(process=process)
     if not eventually(lambda: server.is_serving() or process.poll() is not None, timeout_seconds=120, pause=0.1):
         process.kill()

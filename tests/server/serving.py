@@ -23,8 +23,11 @@ from tests.engine.client.scripted import scripted_command
 
 
 @contextmanager
-def served(checkpoint: Path, folder: Path, *options: str, prelude: str = "") -> Generator[Served]:
-    """Starts `glimpse serve` and waits until it serves; `prelude` is code that its process runs first."""
+def served(checkpoint: Path, folder: Path, *options: str, prelude: str = "", forks: bool = True) -> Generator[Served]:
+    """Starts `glimpse serve` and waits until it serves; `prelude` is code that its process runs first.
+
+    With `forks`, it and its engine are some (`tests.fork_server`).
+    """
     port, metrics_port = free_ports(2)
     flags = [
         f"--model={checkpoint}",
@@ -35,7 +38,9 @@ def served(checkpoint: Path, folder: Path, *options: str, prelude: str = "") -> 
     ]
     code = f"{prelude}\nfrom glimpse.server.cli.main import main; main()"
     command = [sys.executable, "-c", code, "serve", *flags, *options]
-    server = start(partial(Served, port=port, metrics_port=metrics_port, log=folder / "serve.log"), command)
+    server = start(
+        partial(Served, port=port, metrics_port=metrics_port, log=folder / "serve.log"), command, forks=forks
+    )
     try:
         yield server
     finally:

@@ -27,7 +27,7 @@ def test_server_runs_at_lower_priority_than_its_engine(tiny_checkpoint: Path, tm
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(before)[:MAX_FEW_PROCESSORS])
     try:
-        with served(tiny_checkpoint, tmp_path) as server:
+        with served(tiny_checkpoint, tmp_path, forks=False) as server:
             assert scheduling_classes(server.process.pid) == {os.SCHED_BATCH}
             assert engine_classes(server) == {os.SCHED_OTHER}
             server.kill_engine()

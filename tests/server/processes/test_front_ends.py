@@ -266,7 +266,7 @@ def test_ctrl_c_reaches_no_front_end_even_while_it_imports(
     thread.start()
     try:
         options = (f"--front-ends={NUM_FRONT_ENDS}", f"--media-store={redis.url}")
-        with served(tiny_checkpoint, tmp_path, *options) as server:
+        with served(tiny_checkpoint, tmp_path, *options, forks=False) as server:
             assert set(children(server.process.pid, MODULE)) == interrupted
     finally:
         serves.set()

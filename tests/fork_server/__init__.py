@@ -1,0 +1,97 @@
+"""Servers under test, and their engines, are forks of processes that have imported what they need.
+
+Importing it takes a front end 0.8 s of a processor and an engine 1.7 s, and the tests start a hundred of each.
+
+A test starts a front end as a `Fork`. That starts `python -m glimpse.engine.worker.process` as always; before Python
+runs the module, `fork_client` asks for a fork that does, with the same arguments, variables and open files. It waits
+and ends as the fork ends, and the fork dies with it.
+"""
+
+import atexit
+import functools
+import marshal
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tests import loop_watchdog
+from tests.paths import ROOT
+
+_FOLDER = Path(__file__).parent
+_FRONT_END = ("glimpse.server.cli.app", "glimpse.server.cli.run_server", "glimpse.server.cli.flag_forms")
+_ENGINE = ("glimpse.engine.worker.loading.load_engine", "glimpse.engine.worker.native.backend")
+
+
+def with_forks(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of a watched server (`tests.loop_watchdog`) whose engines are forks."""
+    environment = loop_watchdog.watched(environment)
+    if sys.platform != "linux":
+        return environment
+    path = os.pathsep.join((environment["PYTHONPATH"], str(_FOLDER)))
+    engines = f"{_address(_ENGINE)} {Path(sys.prefix).resolve()}"
+    return {**environment, "PYTHONPATH": path, "GLIMPSE_TESTS_FORK_SERVER": engines}
+
+
+class Fork:
+    """A program in Python that runs as a fork, used as `subprocess.Popen` is. It dies with this process."""
+
+    def __init__(self, arguments: Sequence[str], *, output: int, folder: Path, environment: Mapping[str, str]) -> None:
+        """`arguments` are Python's. Standard output and standard error go to the file `output`."""
+        self.returncode: int | None = None
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._connection.connect(f"\0{_address(_FRONT_END)}")
+        message = marshal.dumps(([*arguments], {**environment}, str(folder), [0, 1, 2]))
+        socket.send_fds(self._connection, [message], [0, output, output])
+        self.pid = int(self._connection.recv(16))
+
+    def poll(self) -> int | None:
+        with suppress(TimeoutError):
+            self._wait(0.0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        try:
+            return self._wait(timeout)
+        except TimeoutError:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0) from None
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _wait(self, timeout: float | None) -> int:
+        if self.returncode is None:
+            self._connection.settimeout(timeout)
+            try:
+                self.returncode = int(self._connection.recv(16))
+            except BlockingIOError:
+                raise TimeoutError from None
+            self._connection.close()
+        return self.returncode
+
+
+@functools.cache
+def _address(imported: tuple[str, ...]) -> str:
+    """Starts a server, which ends with this process, and returns its abstract address."""
+    address = f"glimpse-tests-{secrets.token_hex(8)}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(f"\0{address}")
+        listening.listen()
+        server = subprocess.Popen(
+            [sys.executable, "-m", "tests.fork_server", str(listening.fileno()), *imported],
+            stdin=subprocess.PIPE,
+            pass_fds=[listening.fileno()],
+            cwd=ROOT,
+            env=loop_watchdog.watched(os.environ),
+        )
+    atexit.register(server.communicate)  # the end of its standard input ends it
+    return address
