@@ -57,8 +57,8 @@ class Adaptation {
     });
   }
 
-  // Computes what is added to a block of rows in some panels, in the places of a block's sums, kSumsBytes for each
-  // panel. Returns the rows to which something is added, as `Block::added_rows`.
+  // Computes what is added to a block of rows, [panels][rows][32]. Returns the rows to which something is added, as
+  // `Block::added_rows`. Panels a page apart would share few lines of the L1 cache.
   uint32_t expand(Range block_rows, Range panels, float* added) const {
     uint32_t added_rows = 0;
     const auto first_after = [&](int64_t row_tile) {  // of the rows in this row tile and later ones
@@ -70,14 +70,15 @@ class Adaptation {
     const int64_t end = first_after(ceil_div(block_rows.end, kTileRows));
     for_each_block(first, end, [&](int64_t first, int64_t count, const LowRank& adapter) {
       AdaptedBlock block = make_block(first, count);
+      block.panel_numbers = (block_rows.end - block_rows.begin) * kPanelWidth;
       for (int64_t i = 0; i < count; ++i) {
         const int64_t row = rows_->rows[first + i] - block_rows.begin;
-        block.sums[i] = added + row % kTileRows * 16 + row / kTileRows * 512;
+        block.sums[i] = added + row * kPanelWidth;
         added_rows |= uint32_t{1} << row;
       }
       if (!gated_) return expand(block, adapter, {2 * panels.begin, 2 * panels.end}, 2);
       expand(block, adapter, panels, 1);
-      for (int64_t i = 0; i < count; ++i) block.sums[i] += 256;  // the second column tile has the features of `up`
+      for (int64_t i = 0; i < count; ++i) block.sums[i] += 16;  // the second half has the features of `up`
       expand(block, adapter, {panels.begin + num_panels_, panels.end + num_panels_}, 1);
     });
     return added_rows;

@@ -15,7 +15,7 @@ static inline f32v scaled(const Block& block, const Weight& weight, int64_t row,
   const int64_t feature = block.index * kPanelWidth + column;
   const f32v factor = weight.scale ? load<f32v>(weight.scale + feature) : splat(1.0f);
   sums = multiply_add(sums, factor, weight.bias ? load<f32v>(weight.bias + feature) : f32v{});
-  return block.added_rows >> row & 1 ? sums + load<f32v>(block.added + place) : sums;
+  return block.added_rows >> row & 1 ? sums + load<f32v>(block.added + row * kPanelWidth + column) : sums;
 }
 
 static inline f32v activated(f32v x, int32_t activation) {

@@ -53,7 +53,7 @@ struct Block {
   int64_t first_step;
   int64_t low_offset;   // with planes: offset from a high sum to its low sum, in elements
   float* sums;          // [2 row tiles][2 column tiles][16][16]; int32 with planes
-  float* added;         // in the same places, what adapters add to rows of the block
+  float* added;         // [rows][32]: what adapters add
   uint32_t added_rows;  // bit i: something is added to row i
 };
 
@@ -105,7 +105,8 @@ constexpr int kMostAdaptedRows = 4;
 struct AdaptedBlock {
   int64_t rows;
   const void* x[kMostAdaptedRows];  // rows of tiles
-  float* sums[kMostAdaptedRows];    // rows of what is added to blocks, kSumsBytes for each panel
+  float* sums[kMostAdaptedRows];    // what is added to each row in the first panel
+  int64_t panel_numbers;            // from there to the next panel
   void* inner;                      // [rows][most_ranks], of the type of tiles
   int64_t most_ranks;
 };

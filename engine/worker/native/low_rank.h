@@ -85,7 +85,7 @@ static inline void expand_rows(const AdaptedBlock& block, const LowRankPart* par
         for (int row = 0; row < kRows; ++row)
           sums[row][v] = add_ranks(sums[row][v], weights, v, inner_of(block, row) + first_rank + rank);
     }
-    const int64_t offset = (place >> last) * (kSumsBytes / 4) + (place & last) * 256;
+    const int64_t offset = (place >> last) * block.panel_numbers + (place & last) * 16;
     for (int row = 0; row < kRows; ++row)
       for (int v = 0; v < kTileVectors; ++v) store(block.sums[row] + offset + v * kLanes, sums[row][v]);
   }

@@ -25,7 +25,6 @@ constexpr int64_t kFinishingPace = 2;         // rows that are finished in each 
 constexpr int64_t kCachedBytes = 16 << 10;    // bytes of a panel that stay in the L1 cache
 constexpr int64_t kGroupedPanels = 8;         // panels whose sums are computed together if the inputs must be divided
 constexpr int64_t kGroupedFloatPanels = 4;    // the same without matrix units: their processors have less cache
-constexpr int64_t kAdaptedPanels = 128;       // panels that are read without anything else in between
 constexpr int64_t kUnpackedBytes = 16 << 10;  // bytes of unpacked weights that stay in the L1 cache
 
 // Prefetch distance of weights that are read in order; 0: none. It is a processor's own: prefetches keep some from
@@ -44,7 +43,7 @@ class Multiplication {
       : kernels_(kernels), x_(x), weight_(weight), adaptation_(adaptation), panels_(share(num_panels(weight))),
         unpacks_(choose_unpacking()), blocking_(choose_blocking(panels_.end - panels_.begin)),
         num_blocks_(blocking_.rows / x.block_rows()), whole_(blocking_.steps >= x.num_steps()),
-        added_(adaptation ? std::max(num_sums(), kAdaptedPanels) : 0),
+        added_(adaptation ? std::max(num_sums(), blocking_.panels) : 0),
         sums_(reinterpret_cast<float*>(sums.reserve((added_ + num_sums()) * kSumsBytes))),
         unpacked_(unpacks_ ? unpacked.reserve(blocking_.steps * unpacked_step_bytes()) : nullptr),
         finishing_{weight, output, nullptr, nullptr, 0, kFinishingPace} {}
@@ -108,12 +107,7 @@ class Multiplication {
   }
 
   void multiply_one_block(Range panels) {
-    // Memory is read in its order fastest: what adapters add to many panels, then those.
-    for (int64_t panel = panels.begin; panel < panels.end; panel += kAdaptedPanels)
-      multiply_adapted({panel, std::min(panel + kAdaptedPanels, panels.end)});
-  }
-
-  void multiply_adapted(Range panels) {
+    // Memory is read in its order fastest: what adapters add to all panels, then those.
     const uint32_t added_rows = adaptation_ ? adaptation_.expand(Range{0, x_.rows()}, panels, sums_of(num_sums())) : 0;
     for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
       Block block = x_.block(0, x_.rows(), 0, x_.num_steps());
@@ -123,7 +117,7 @@ class Multiplication {
       const int64_t ahead_bytes = x_.rows() <= kernels_.streamed_rows ? streamed_ahead_bytes : kAheadBytes;
       block.lines_ahead = ahead_bytes ? step_bytes(weight_) / 64 : 0;
       block.ahead = block.panel + ahead_bytes;
-      block.added = sums_of(num_sums() + panel - panels.begin);
+      block.added = sums_of(num_sums()) + (panel - panels.begin) * x_.rows() * kPanelWidth;
       block.added_rows = added_rows;
       kernels_.multiply(block, weight_);
       begin_finishing(&block, 1);

@@ -8,6 +8,7 @@ recorded once for each number of tokens, when a step first needs it. Its results
 from collections.abc import Callable, Sequence
 from ctypes import CDLL, addressof, byref, c_int64, pointer
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,8 @@ from glimpse.engine.worker.tensors.kv_cache import KVCache, LayerCache
 
 MAX_ROWS = 16
 """Most tokens in a recorded step: those of one tile. The more there are, the less the calls matter."""
+_adapted_rows = lru_cache(maxsize=1)(AdaptedRows)
+"""Steps mostly have the sequences of the step before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +186,7 @@ class DecodeProgram:
             writes = (c_int64 * len(batch.states))(*(rows.writes for rows in batch.states))
             inputs.reads, inputs.writes = addressof(reads), addressof(writes)
         if batch.adapters:
-            adapted = AdaptedRows(batch.adapters)
+            adapted = _adapted_rows(batch.adapters)
             inputs.adapted = pointer(self._adapters.pack(adapted))
         library.glimpse_run_program(byref(self._program), byref(inputs))
         return self._result
