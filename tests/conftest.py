@@ -158,6 +158,17 @@ def _written(folder: Path) -> dict[Path, int]:
     return {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
 
 
+@pytest.fixture(scope="module")
+def forked_engines() -> Iterator[None]:
+    """Makes engines forks that the programs of a file's tests start."""
+    from tests.fork_server import with_forks
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in with_forks(os.environ).items():
+            patch.setenv(name, value)
+        yield
+
+
 @pytest.fixture(scope="session")
 def media_host() -> Iterator[MediaHost]:
     """Where the stack may fetch media from, as nowhere else on this machine."""

@@ -23,6 +23,8 @@ from tests.paths import ROOT
 from tests.rehearsal.conversations import converse
 from tests.rehearsal.mesh import Mesh, running_mesh
 
+pytestmark = pytest.mark.usefixtures("forked_engines")
+
 on_the_mesh = pytest.mark.asyncio(loop_scope="module")
 
 NUM_CONVERSATIONS = 12

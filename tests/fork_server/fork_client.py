@@ -8,7 +8,11 @@ import os
 import signal
 import sys
 
-_MODULES = ("glimpse.engine.worker.process", "glimpse.engine.worker.rank")
+_MODULES = (
+    "glimpse.engine.worker.process",
+    "glimpse.engine.worker.rank",
+    "glimpse.engine.worker.loading.check_serving",
+)
 
 
 def run_as_fork() -> None:

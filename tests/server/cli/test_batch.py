@@ -23,6 +23,8 @@ from glimpse.usage import UsageError
 from tests.e2e.stack import Served, eventually
 from tests.paths import ROOT
 
+pytestmark = pytest.mark.usefixtures("forked_engines")
+
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 PNG = base64.b64encode((ROOT / "examples/image.png").read_bytes()).decode()
 

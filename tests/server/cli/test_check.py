@@ -31,6 +31,8 @@ from tests.paths import ROOT
 from tests.server.cli.hub import serve_hub
 from tests.server.cli.test_main import TORCH, loaded
 
+pytestmark = pytest.mark.usefixtures("forked_engines")
+
 GIB = 1 << 30
 
 

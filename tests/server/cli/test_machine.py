@@ -27,6 +27,8 @@ from glimpse.server.cli.machine.served import serving
 from tests.e2e.stack import Served
 from tests.paths import ROOT
 
+pytestmark = pytest.mark.usefixtures("forked_engines")
+
 REPORT = BenchReport(
     processors=4,
     load=0.1,

@@ -23,6 +23,8 @@ from tests.e2e.stack import Served, children, eventually, free_ports
 from tests.paths import ROOT
 from tests.server.requests import png
 
+pytestmark = pytest.mark.usefixtures("forked_engines")
+
 READY = Ready(device="cpu", dtype="float32", max_model_len=4096, num_blocks=1, block_size=1, load_seconds=1.25)
 
 

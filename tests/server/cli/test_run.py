@@ -23,6 +23,8 @@ from tests.paths import ROOT
 from tests.server.cli.hub import Hub, serve_hub
 from tests.server.cli.terminal import Terminal, glimpse
 
+pytestmark = pytest.mark.usefixtures("forked_engines")
+
 QUESTION = "What is in this image?"
 IMAGE = "examples/image.png"
 WEIGHTS = DEFAULT_MODEL / "model.safetensors"

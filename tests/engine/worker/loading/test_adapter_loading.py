@@ -23,7 +23,7 @@ from glimpse.engine.worker.loading.load_engine import load_core
 from tests.checkpoints.lora import make_adapter, merged
 from tests.engine.harness import make_prompt, request_of
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("forked_engines")]
 PROMPT = make_prompt(5, 40)
 
 

@@ -55,6 +55,8 @@ from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.e2e.stack import free_ports
 from tests.engine.harness import make_prompt, request_of
 
+pytestmark = pytest.mark.usefixtures("forked_engines")
+
 DEADLINE_SECONDS = 200.0
 PROMPT = make_prompt(2, 5, (112, 84), 9)
 HOST, STRANGER = "127.0.0.1", "127.0.0.2"

@@ -37,6 +37,8 @@ from tests.engine.worker.models import test_glm4v as glm4v
 from tests.engine.worker.models import test_minicpmv4_6 as minicpmv4_6
 from tests.engine.worker.models import test_paddleocr_vl as paddleocr_vl
 
+pytestmark = pytest.mark.usefixtures("forked_engines")
+
 TOLERANCE = 2e-5
 """For logprobs: float32 sums in another order."""
 ROUNDING = 2e-3
