@@ -120,6 +120,8 @@ class Multiplication {
       block.added = sums_of(num_sums()) + (panel - panels.begin) * x_.rows() * kPanelWidth;
       block.added_rows = added_rows;
       kernels_.multiply(block, weight_);
+      // Together, because an epilogue waits for one row after the other.
+      for (int64_t i = 0; added_rows && i < x_.rows() * kPanelWidth; i += 16) __builtin_prefetch(block.added + i);
       begin_finishing(&block, 1);
       kernels_.finish(finishing_);
     }
