@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import POINTER, Array, cast
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -97,7 +97,7 @@ class PackedAdapters(Adapters):
 
     def pack(self, rows: AdaptedRows) -> RowAdapters:
         """Returns rows for the kernels. It points to their arrays."""
-        return RowAdapters(rows.rows.ctypes.data, rows.slots.ctypes.data, len(rows.rows), self.most_ranks)
+        return _pack_rows(rows, self.most_ranks)
 
     def added_to(self, linears: Sequence[nn.Module]) -> "Array[LowRanks] | None":
         """Returns what is added to each of some linears; None: nothing."""
@@ -127,6 +127,11 @@ class PackedAdapters(Adapters):
     def _adapt_calls(self, linear: nn.Module, ops: Any) -> Callable[[], None]:
         linear.forward = partial(ops.linear_add, linear=linear, residual=None)
         return partial(delattr, linear, "forward")
+
+
+@lru_cache(maxsize=1)  # for all linears, and for consecutive steps
+def _pack_rows(rows: AdaptedRows, most_ranks: int) -> RowAdapters:
+    return RowAdapters(rows.rows.ctypes.data, rows.slots.ctypes.data, len(rows.rows), most_ranks)
 
 
 def _pack_down(down: Tensor) -> Tensor:
