@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from tests import loop_watchdog
 from tests.paths import ROOT
 
@@ -36,6 +38,11 @@ def with_forks(environment: Mapping[str, str]) -> dict[str, str]:
     path = os.pathsep.join((environment["PYTHONPATH"], str(_FOLDER)))
     engines = f"{_address(_ENGINE)} {Path(sys.prefix).resolve()}"
     return {**environment, "PYTHONPATH": path, "GLIMPSE_TESTS_FORK_SERVER": engines}
+
+
+def without_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starts engines as users do, for a test that looks at their imports or at whose children they are."""
+    monkeypatch.delenv("GLIMPSE_TESTS_FORK_SERVER", raising=False)
 
 
 class Fork:

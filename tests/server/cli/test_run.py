@@ -19,6 +19,7 @@ from glimpse.server.cli.app import app
 from glimpse.server.cli.local.top import MetricsSample, row
 from glimpse.usage import UsageError
 from tests.e2e.stack import children, eventually
+from tests.fork_server import without_forks
 from tests.paths import ROOT
 from tests.server.cli.hub import Hub, serve_hub
 from tests.server.cli.terminal import Terminal, glimpse
@@ -132,7 +133,8 @@ def test_bye_ends_the_server_that_was_started(user: Path, tiny_checkpoint: Path)
     assert not [*(user / "state" / "glimpse" / "servers").iterdir()]
 
 
-def test_ctrl_c_while_it_starts_ends_everything(tiny_checkpoint: Path) -> None:
+def test_ctrl_c_while_it_starts_ends_everything(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_forks(monkeypatch)
     with glimpse("run", str(tiny_checkpoint), environment={}) as terminal:
         terminal.shows("importing torch")
         started = children(terminal.process.pid, "glimpse")

@@ -36,6 +36,7 @@ from tests.engine.worker.models import test_deepseek_ocr2 as deepseek_ocr2
 from tests.engine.worker.models import test_glm4v as glm4v
 from tests.engine.worker.models import test_minicpmv4_6 as minicpmv4_6
 from tests.engine.worker.models import test_paddleocr_vl as paddleocr_vl
+from tests.fork_server import without_forks
 
 pytestmark = pytest.mark.usefixtures("forked_engines")
 
@@ -209,8 +210,9 @@ def test_two_ranks_divide_the_heads_of_each_family(
 
 
 async def test_death_of_a_rank_ends_requests_as_unavailable_and_restarts_all(
-    tiny_checkpoint: Path, alone: list[list[TokenEvent]]
+    tiny_checkpoint: Path, alone: list[list[TokenEvent]], monkeypatch: pytest.MonkeyPatch
 ):
+    without_forks(monkeypatch)
     client = EngineClient(engine_config(tiny_checkpoint, 2))
     try:
         async with asyncio.timeout(DEADLINE_SECONDS):
