@@ -242,8 +242,8 @@ async def test_idle_engine_uses_no_cpu_time() -> None:
         engine.post(request(max_tokens=1))
         await engine.step()
         before = _processor_ticks(engine.process.pid)
-        await asyncio.sleep(0.2)
-        assert _processor_ticks(engine.process.pid) - before <= 2
+        await asyncio.sleep(0.4)
+        assert _processor_ticks(engine.process.pid) - before <= 10  # the end of the step; one that polls takes 40
 
 
 async def test_process_ends_with_an_idle_front_end() -> None:
