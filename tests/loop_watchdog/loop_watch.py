@@ -26,9 +26,8 @@ _TURN = f"_turn ({__file__}:"
 _NOMINAL_SECONDS = 0.006
 """What the loop of `_slowness` takes on two idle cores of an AMD EPYC."""
 _TURN_SECONDS = 0.005
-_IDLE_SECONDS = 0.03
-"""Between two looks at an idle loop: the tests of a run keep a dozen servers. What holds it for 20 ms more than
-`MAX_SECONDS` is surely seen."""
+_IDLE_SECONDS = 0.015
+"""Between two looks at an idle loop: the tests of a run keep a dozen servers."""
 _WORK_SECONDS = 0.001
 """Processor time since its last turn with which a loop is not idle: more than a turn takes."""
 _BEGUN_SECONDS = 0.01
