@@ -104,7 +104,7 @@ def score_chunks(
             states = hidden[first_row : first_row + len(rows)]
             scored.append(ScoredChunk(chunk=chunk, scorer=scorer, values=Download(scorer.compute(chunk, states, head))))
         elif scorer is not None and chunk.samples and chunk.start < scorer.num_prompt_tokens:
-            scored.append(ScoredChunk(chunk=chunk, scorer=scorer, values=Download(hidden.new_empty(0))))
+            scored.append(ScoredChunk(chunk=chunk, scorer=scorer, values=Download(hidden.new_empty(0).double())))
         first_row += len(chunk.token_ids)
     return scored
 

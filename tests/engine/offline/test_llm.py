@@ -131,6 +131,14 @@ def test_scores_the_tokens_of_prompts(llm: LLM) -> None:
     assert answered.prompt_logprobs is None
 
 
+@pytest.mark.parametrize("length", [1, 17], ids=["a token that none follows", "one left for the last step"])
+def test_a_step_may_have_no_token_to_score_whatever_the_type_of_the_model(tiny_checkpoint: Path, length: int) -> None:
+    small = LLM(tiny_checkpoint, dtype="bfloat16", device="cpu", num_threads=1, max_model_len=64, max_batch_tokens=16)
+    (scored,) = small.generate({"prompt_token_ids": [20] * length}, SamplingParams(max_tokens=1, prompt_logprobs=1))
+    assert scored.prompt_logprobs is not None
+    assert len(scored.prompt_logprobs) == length
+
+
 def test_an_answer_may_be_kept_from_tokens_and_words(llm: LLM) -> None:
     (free,) = llm.generate("the", GREEDY)
     letters = tuple({letter for letter in free.outputs[0].text if letter.isalpha()})
