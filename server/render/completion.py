@@ -22,8 +22,8 @@ class CompletionRenderer:
         self._num_prompt_logprobs = request.num_prompt_logprobs
         self._latest_scores: tuple[tuple[TokenText, ...], list[generation_pb2.PromptLogprobs]] = ((), [])
         """A prompt's tokens, and how they are rendered."""
-        self._num_characters: dict[int, int] = {}
-        """Completion index → characters rendered so far."""
+        self._begun: set[int] = set()
+        """Indices of the completions of which something is rendered."""
         self._templates: dict[int, TextTemplate] = {}
         """Completion index → its chunks that have only text."""
 
@@ -48,8 +48,7 @@ class CompletionRenderer:
     def chunk(self, delta: Delta) -> completion_pb2.StreamCompletionResponse | TextChunk | None:
         """Renders one delta; None for an empty one."""
         has_more = delta.tokens or delta.token_ids or delta.prompt_tokens or delta.finish
-        if delta.index in self._num_characters and delta.text and not has_more:
-            self._num_characters[delta.index] += len(delta.text)
+        if delta.index in self._begun and delta.text and not has_more:
             return TextChunk(self._template(delta.index), delta.text)
         choice = self._choice(delta)
         has_tokens = choice.token_ids or choice.prompt_logprobs or choice.HasField("logprobs")
@@ -78,17 +77,13 @@ class CompletionRenderer:
         )
 
     def _choice(self, delta: Delta) -> completion_pb2.CompletionChoice:
-        first = delta.index not in self._num_characters
-        echo = self._echoes[delta.index] if first else ""
-        begin = self._num_characters.get(delta.index, 0)
-        self._num_characters[delta.index] = begin + len(echo) + len(delta.text)
-        tokens, offset = delta.tokens, begin + len(echo)
-        if echo and self._with_logprobs:
-            tokens, offset = (*delta.prompt_tokens, *delta.tokens), begin
+        first, echo = delta.index not in self._begun, self._echoes[delta.index]
+        self._begun.add(delta.index)
+        tokens = (*delta.prompt_tokens, *delta.tokens) if first and echo and self._with_logprobs else delta.tokens
         return completion_pb2.CompletionChoice(
             index=delta.index,
-            text=echo + delta.text,
-            logprobs=_render_logprobs(tokens, offset) if tokens else None,
+            text=echo + delta.text if first else delta.text,
+            logprobs=_render_logprobs(tokens, len(echo)) if tokens else None,
             finish_reason=render_finish_reason(delta.finish),
             token_ids=delta.token_ids,
             prompt_token_ids=delta.prompt_token_ids,
@@ -104,13 +99,14 @@ class CompletionRenderer:
         return rendered if delta.prompt_tokens else ()
 
 
-def _render_logprobs(tokens: Iterable[TokenText], offset: int) -> completion_pb2.CompletionLogprobs:
+def _render_logprobs(tokens: Iterable[TokenText], num_echoed: int) -> completion_pb2.CompletionLogprobs:
+    """Renders tokens of a text that begins with some characters of the prompt."""
     rendered = completion_pb2.CompletionLogprobs()
     for token in tokens:
         rendered.tokens.append(token.text)
         rendered.token_logprobs.append(token.logprob)
         # Reversed, so that of two tokens with the same text the more likely one is kept.
         rendered.top_logprobs.add(logprobs={top.text: top.logprob for top in reversed(token.top)})
-        rendered.text_offset.append(offset)
-        offset += len(token.text)
+        # What tokenizers put before the prompt is no part of its text.
+        rendered.text_offset.append(max(num_echoed + token.offset, 0))
     return rendered

@@ -99,7 +99,7 @@ class CompletionHandlers:
             case TextPrompt(text=text):
                 return text
             case TokenPrompt(token_ids=token_ids):
-                return self.tokenizer.decode(list(token_ids))
+                return self.tokenizer.decode(token_ids, skip_special=False)
             case Conversation():
                 raise TypeError("a completion request has no conversations")
             case _:

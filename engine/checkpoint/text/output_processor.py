@@ -7,6 +7,7 @@ import math
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 import msgspec
@@ -39,6 +40,9 @@ class TokenText:
     """The most likely tokens at its position, in descending order."""
     rank: int = 0
     """Rank of a token of a prompt among all tokens; 1 is the most likely."""
+    offset: int = 0
+    """Where its text begins, in characters from the completion's first one; negative in the prompt, whose special
+    tokens count. All tokens of one character have the same."""
 
 
 def prompt_token_texts(
@@ -51,17 +55,22 @@ def prompt_token_texts(
         logprobs: Log-probabilities of all tokens but the first.
     """
     first = TokenLogprobs(logprob=math.nan)
-    pairs = zip(token_ids, (first, *logprobs), strict=True)
-    return tuple(_token_text(tokenizer, token_id, own) for token_id, own in pairs)
+    detokenizer = Detokenizer(tokenizer, hidden_ids=())
+    *begins, end = accumulate((len(detokenizer.feed((token_id,))) for token_id in token_ids), initial=0)
+    end += len(detokenizer.finish())
+    rows = zip(token_ids, (first, *logprobs), (begin - end for begin in begins), strict=True)
+    return tuple(_token_text(tokenizer, token_id, own, offset) for token_id, own, offset in rows)
 
 
-def _token_text(tokenizer: Tokenizer, token_id: int, logprobs: TokenLogprobs) -> TokenText:
+def _token_text(tokenizer: Tokenizer, token_id: int, logprobs: TokenLogprobs, offset: int) -> TokenText:
     def decoded(token_id: int) -> tuple[str, bytes]:
         return tokenizer.token_text(token_id), tokenizer.token_bytes(token_id)
 
     top = tuple(TopToken(other, *decoded(other), logprob) for other, logprob in logprobs.top)
     text, data = decoded(token_id)
-    return TokenText(token_id=token_id, text=text, bytes=data, logprob=logprobs.logprob, top=top, rank=logprobs.rank)
+    return TokenText(
+        token_id=token_id, text=text, bytes=data, logprob=logprobs.logprob, top=top, rank=logprobs.rank, offset=offset
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +153,8 @@ class OutputProcessor:
         """Characters decoded so far, including withheld ones."""
         self._num_released = 0
         """Characters released so far."""
-        self._withheld: deque[tuple[int, TokenText]] = deque()
-        """Tokens whose text is withheld, each with the number of characters before it."""
+        self._withheld: deque[TokenText] = deque()
+        """Tokens whose text is withheld."""
 
     def feed(self, event: TokenEvent) -> Delta:
         """Returns the output that the event adds: whole characters, none of which may belong to a stop string
@@ -181,7 +190,7 @@ class OutputProcessor:
         text = ""
         for index, token_id in enumerate(token_ids):
             if self._logprobs is not None:
-                self._withheld.append((self._num_decoded, _token_text(self._tokenizer, token_id, logprobs[index])))
+                self._withheld.append(_token_text(self._tokenizer, token_id, logprobs[index], self._num_decoded))
             new = self._detokenizer.feed((token_id,))
             self._num_decoded += len(new)
             text += self._stops.feed(new)
@@ -192,6 +201,6 @@ class OutputProcessor:
     def _release(self, *, release_all: bool) -> tuple[TokenText, ...]:
         """Removes and returns the withheld tokens of whose text at least one character was released."""
         released: list[TokenText] = []
-        while self._withheld and (release_all or self._withheld[0][0] < self._num_released):
-            released.append(self._withheld.popleft()[1])
+        while self._withheld and (release_all or self._withheld[0].offset < self._num_released):
+            released.append(self._withheld.popleft())
         return tuple(released)

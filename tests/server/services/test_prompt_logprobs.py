@@ -86,6 +86,21 @@ def test_an_echoed_prompt_has_log_probabilities(channel: grpc.Channel, tiny_chec
     assert [offset for chunk in chunks for offset in chunk.logprobs.text_offset] == list(logprobs.text_offset)
 
 
+@pytest.mark.parametrize("as_ids", [False, True], ids=["text", "token ids"])
+def test_an_echoed_prompt_has_its_special_tokens_and_offsets_in_characters(channel: grpc.Channel, as_ids: bool) -> None:
+    words = "é😀<|im_end|>the"
+    wire = text(words, echo=True, num_logprobs=0)
+    if as_ids:
+        (echoed,) = Completions(channel).CreateCompletion(wire).choices
+        wire.prompts[0].token_ids.ids.extend(echoed.prompt_token_ids)
+    (choice,) = Completions(channel).CreateCompletion(wire).choices
+    assert choice.text.startswith(words)
+    offsets = dict(zip(choice.logprobs.tokens, choice.logprobs.text_offset, strict=True))
+    assert {offset: words[offset:] for offset in offsets.values()}.items() >= {(2, "<|im_end|>the"), (12, "the")}
+    assert offsets["<|im_end|>"] == 2
+    assert sum(offset < len(words) for offset in choice.logprobs.text_offset) == len(choice.prompt_token_ids)
+
+
 def test_a_prompt_of_one_token_has_one_entry_without_any(channel: grpc.Channel) -> None:
     wire = text("", echo=True)
     wire.prompts[0].token_ids.ids.append(20)

@@ -1,14 +1,15 @@
 """Tests for the output processor: deltas join to the whole text, and stop strings never appear."""
 
 import random
-from itertools import pairwise
+from collections.abc import Collection
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.engine.checkpoint.text.output_processor import Delta, OutputProcessor
-from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
+from glimpse.engine.checkpoint.text.output_processor import Delta, OutputProcessor, prompt_token_texts
+from glimpse.engine.checkpoint.text.tokenizer import Detokenizer, Tokenizer
 from glimpse.engine.protocol.messages import FinishReason, TokenEvent, TokenLogprobs
 from tests.checkpoints.qwen2_vl import make_tokenizer
 from tests.engine.checkpoint.text.stopping import cut_at_first_stop
@@ -117,6 +118,20 @@ def draw_stops(draw: random.Random, text: str) -> list[str]:
     return [stop if draw.random() < 0.6 else stop + draw.choice("x日😀") for stop in taken]
 
 
+def offsets_of(token_ids: list[int], *, hidden_ids: Collection[int]) -> list[int]:
+    """How many whole characters come before each token."""
+    detokenizer = Detokenizer(TOKENIZER, hidden_ids=hidden_ids)
+    return [0, *accumulate(len(detokenizer.feed((token_id,))) for token_id in token_ids)][:-1]
+
+
+@given(token_ids=TOKEN_IDS.filter(bool))
+def test_tokens_of_a_prompt_have_their_places(token_ids: list[int]) -> None:
+    scores = [TokenLogprobs(logprob=-1)] * (len(token_ids) - 1)
+    tokens = prompt_token_texts(TOKENIZER, token_ids, scores)
+    text = TOKENIZER.decode(token_ids, skip_special=False)
+    assert [len(text) + token.offset for token in tokens] == offsets_of(token_ids, hidden_ids=())
+
+
 @given(token_ids=TOKEN_IDS, stops=STOPS, cuts=st.lists(st.integers(0, 30), max_size=8), finish=ENDS)
 def test_logprobs_are_those_of_the_tokens_in_the_text(
     token_ids: list[int], stops: list[str], cuts: list[int], finish: FinishReason
@@ -127,6 +142,7 @@ def test_logprobs_are_those_of_the_tokens_in_the_text(
     assert [token.token_id for token in tokens] == token_ids[: len(tokens)]
     assert [token.logprob for token in tokens] == [-index for index in range(len(tokens))]
     assert [token.top[0].token_id for token in tokens] == token_ids[: len(tokens)]
+    assert [token.offset for token in tokens] == offsets_of(token_ids, hidden_ids=TOKENIZER.special_ids)[: len(tokens)]
     if deltas[-1].stop_string:
         shown = b"".join(token.bytes for token in tokens if token.token_id not in TOKENIZER.special_ids)
         text = "".join(delta.text for delta in deltas)
