@@ -1,7 +1,6 @@
 """The GPU's benchmark, as far as it can be tried where there is none."""
 
 import random
-import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.loading.load_engine import LoadedEngine, load_core
 from glimpse.engine.worker.tensors.draws import DrawParams
+from tests.waiting import alive, eventually
 
 
 @pytest.fixture(scope="module")
@@ -111,12 +111,7 @@ def test_what_a_stage_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.M
     done = run_stage("limits", "", out=tmp_path, device="cpu", seconds=100)
     assert done.failure == "exit status 3"
     assert [figure.name for figure in done.figures] == ["copy"]
-    # A process that has ended remains, as a zombie, until it is waited for.
-    status = Path(f"/proc/{pid_file.read_text()}/stat")
-    deadline = time.monotonic() + 60
-    while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":
-        assert time.monotonic() < deadline, "the stage's child still runs"
-        time.sleep(0.01)
+    assert eventually(lambda: not alive(int(pid_file.read_text())), timeout_seconds=60), "the stage's child still runs"
 
 
 def test_a_run_survives_a_checkpoint_and_a_device_that_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,11 +20,12 @@ from glimpse.gateway.run import Envoy
 from glimpse.identity.tls import ListenerTls
 from glimpse.v1 import model_pb2
 from tests.client.harness import opened
-from tests.e2e.stack import eventually, read_metric
+from tests.e2e.stack import read_metric
 from tests.gateway.backend import start_backend
 from tests.gateway.conftest import ANY_PORT
 from tests.paths import ROOT
 from tests.server.serving import scripted
+from tests.waiting import eventually
 
 CERTIFICATES = ROOT / "tests" / "gateway" / "certificates"
 

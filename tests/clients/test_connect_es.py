@@ -13,7 +13,8 @@ import pytest
 
 from glimpse.client import Client, Image
 from tests.e2e.node import NODE
-from tests.e2e.stack import ROOT, Stack, eventually
+from tests.e2e.stack import ROOT, Stack
+from tests.waiting import eventually
 
 QUESTION = "What is in this image?"
 EXAMPLE = ROOT / "examples" / "typescript"

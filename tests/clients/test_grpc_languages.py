@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from glimpse.client import Client, Image
-from tests.e2e.stack import ROOT, Stack, eventually
+from tests.e2e.stack import ROOT, Stack
+from tests.waiting import eventually
 
 QUESTION = "What is in this image?"
 IMAGE = ROOT / "examples" / "image.png"

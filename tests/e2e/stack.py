@@ -8,10 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -29,6 +28,7 @@ from tests import loop_watchdog
 from tests.engine.client.scripted import scripted_command
 from tests.fork_server import Fork, with_forks
 from tests.paths import ROOT
+from tests.waiting import eventually
 
 TOOL_TEMPLATE = ROOT / "models" / "training" / "chat_template.jinja"
 """A chat template with tools in the format of Hermes and Qwen."""
@@ -270,13 +270,3 @@ def read_metric(port: int, name: str) -> float:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.partition("{")[0].partition(" ")[0] == name)
-
-
-def eventually(condition: Callable[[], bool], *, timeout_seconds: float, pause: float = 0.02) -> bool:
-    """Whether the condition became true in time. A pause of `pause` seconds is between two looks."""
-    deadline = time.monotonic() + timeout_seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(pause)
-    return False

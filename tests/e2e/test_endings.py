@@ -23,8 +23,9 @@ from grpc_health.v1 import health_pb2
 from glimpse.server.media_settings import MediaSettings
 from glimpse.v1 import chat_pb2_grpc, load_pb2, load_pb2_grpc, media_pb2, media_pb2_grpc
 from tests.e2e.media_host import HOST, MediaHost
-from tests.e2e.stack import Stack, children, eventually, health_stub, start_scripted_stack
+from tests.e2e.stack import Stack, children, health_stub, start_scripted_stack
 from tests.server.requests import request
+from tests.waiting import eventually
 
 STOPPING = "The server is stopping."
 ENGINE_UNAVAILABLE = {"message": STOPPING, "type": "server_error", "param": None, "code": "engine_unavailable"}

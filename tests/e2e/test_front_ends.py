@@ -13,8 +13,9 @@ from typing import Any
 import openai
 import pytest
 
-from tests.e2e.stack import Stack, children, eventually, read_metric, start_stack
+from tests.e2e.stack import Stack, children, read_metric, start_stack
 from tests.media.shared.redis_server import RedisServer
+from tests.waiting import eventually
 
 MODULE = "glimpse.server.processes.front_end"
 NUM_FRONT_ENDS = 2

@@ -13,7 +13,8 @@ import grpc
 import pytest
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2
-from tests.e2e.stack import Stack, children, eventually, start_stack
+from tests.e2e.stack import Stack, children, start_stack
+from tests.waiting import eventually
 
 ENDLESS: dict[str, Any] = {"ignore_eos": True, "temperature": 0, "max_completion_tokens": 1500}
 

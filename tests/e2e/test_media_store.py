@@ -12,9 +12,10 @@ from openai import APIStatusError, OpenAI
 from glimpse.server.media_settings import MediaSettings
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, media_pb2, media_pb2_grpc
 from tests.e2e.images import data_url, encoded, tiles
-from tests.e2e.stack import Stack, eventually, health_stub, start_echo_stack
+from tests.e2e.stack import Stack, health_stub, start_echo_stack
 from tests.media.shared.redis_server import RedisServer
 from tests.server.requests import image_part, request, user
+from tests.waiting import eventually
 
 PNG, OTHER_PNG = encoded(tiles(seed=71)), encoded(tiles(seed=72))
 SERVING = health_pb2.HealthCheckResponse.SERVING

@@ -18,10 +18,11 @@ import pytest
 import pytest_asyncio
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2
-from tests.e2e.stack import children, eventually, free_ports
+from tests.e2e.stack import children, free_ports
 from tests.paths import ROOT
 from tests.rehearsal.conversations import converse
 from tests.rehearsal.mesh import Mesh, running_mesh
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("forked_engines")
 

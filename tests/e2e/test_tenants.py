@@ -13,7 +13,8 @@ import pytest
 from glimpse.identity.api_keys import KeyOwner, key_line
 from glimpse.v1 import model_pb2, model_pb2_grpc
 from tests.e2e.images import data_url, tiles
-from tests.e2e.stack import Stack, eventually, start_stack
+from tests.e2e.stack import Stack, start_stack
+from tests.waiting import eventually
 
 LIMITS = "[tenant.brief]\ntokens_per_minute = 10\n[tenant.capped]\nmin_priority = 0\n"
 ASKED: Any = {"model": "nano", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}

@@ -22,9 +22,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from glimpse.gateway.address import Address
 from tests.e2e.media_host import HOST, MediaHost, serving_media
-from tests.e2e.stack import Served, eventually, free_ports
+from tests.e2e.stack import Served, free_ports
 from tests.server.requests import png
 from tests.server.serving import served
+from tests.waiting import eventually
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SERVER, CLIENT = Span.SpanKind.SPAN_KIND_SERVER, Span.SpanKind.SPAN_KIND_CLIENT

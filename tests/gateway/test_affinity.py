@@ -26,6 +26,7 @@ from glimpse.v1 import chat_pb2, chat_pb2_grpc
 from tests.gateway.backend import Backend, Context, Requests, event, read, start_backend
 from tests.gateway.conftest import ANY_PORT
 from tests.identity.tokens import AUDIENCE, ISSUER, Provider
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -105,9 +106,10 @@ async def replicas(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Re
 
 
 async def until_all_serve(replicas: Replicas) -> None:
-    async with asyncio.timeout(30):
-        while len({(await replicas.rest({"prompt_cache_key": key}))[0] for key in KEYS}) < 3:  # noqa: ASYNC110 - Envoy sends no notice
-            await asyncio.sleep(0.1)
+    async def all_serve() -> bool:
+        return len({(await replicas.rest({"prompt_cache_key": key}))[0] for key in KEYS}) == 3
+
+    await until(all_serve, pause=0.1)
 
 
 def user(content: Any) -> dict[str, Any]:
@@ -378,9 +380,7 @@ async def test_a_popular_key_does_not_drown_one_server(replicas: Replicas) -> No
         backend.script = held(number)
     asked = [asyncio.create_task(replicas.http.post(CHAT, json={"prompt_cache_key": "hot"})) for _ in range(30)]
     try:
-        async with asyncio.timeout(30):
-            while running.total() < 30:  # noqa: ASYNC110 - a counter
-                await asyncio.sleep(0.02)
+        await until(lambda: running.total() >= 30)
     finally:
         release.set()
         for answer in await asyncio.gather(*asked):

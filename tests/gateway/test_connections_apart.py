@@ -12,6 +12,7 @@ from google.api.httpbody_pb2 import HttpBody
 from glimpse.gateway.run import Envoy
 from tests import http2
 from tests.gateway.backend import Backend, Context, Requests, event
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -44,9 +45,7 @@ class Streams:
 
     async def opened(self, count: int) -> None:
         """Waits until the server has this many more open streams, those of clients that left included."""
-        async with asyncio.timeout(30):
-            while self.num_open < count:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(lambda: self.num_open >= count)
 
 
 @asynccontextmanager

@@ -20,6 +20,7 @@ from glimpse.v1 import model_pb2
 from tests import http2
 from tests.gateway.backend import Backend, Context, Requests, event, read
 from tests.gateway.conftest import ANY_PORT
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -201,14 +202,12 @@ async def test_ends_responses_that_are_not_read(backend: Backend, tmp_path: Path
         backend.script = whole
         async with http2.connect(envoy.address.port, window=0) as client:
             stream = client.request(http2.rest_headers(CHAT, envoy.address.port), b"{}")
-            while stream not in client.resets:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+            await until(lambda: stream in client.resets)
         backend.script = endless
         _, writer = await connect(envoy)
         writer.write(f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{{}}".encode())
         writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue] - asyncio's own has it
-        while admin.total(tmp_path / "admin.sock", ["http.glimpse.downstream_cx_active"]):  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
+        await until(lambda: not admin.total(tmp_path / "admin.sock", ["http.glimpse.downstream_cx_active"]))
         await close(writer)
 
 

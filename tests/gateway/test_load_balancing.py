@@ -19,6 +19,7 @@ from glimpse.server.services.load_reports import ORCA_METHOD, LoadHandlers
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.v1 import load_pb2, model_pb2
 from tests.server.services.step_stats import stats
+from tests.waiting import until
 
 LOAD_REPORTS = load_pb2.DESCRIPTOR.services_by_name["LoadService"].methods_by_name["StreamLoadReports"]
 MODEL_SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"]
@@ -111,9 +112,8 @@ async def test_busy_server_gets_fewer_requests(tmp_path: Path, streamed: bool) -
         stack.push_async_callback(end, envoy)
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{await listening(tmp_path)}"))
         ask = channel.unary_unary(f"/{MODEL_SERVICE.full_name}/ListModels")
-        async with asyncio.timeout(30):
-            while not await _busy_server_gets_fewer(ask, servers):  # noqa: ASYNC110 - Envoy sends no notice
-                await asyncio.sleep(0.4)  # until Envoy has weighed a report of each
+        # Envoy weighs a report of each in the pause.
+        await until(lambda: _busy_server_gets_fewer(ask, servers), pause=0.4)
 
 
 async def _busy_server_gets_fewer(ask: Any, servers: list[Server]) -> bool:
@@ -146,7 +146,5 @@ async def end(process: asyncio.subprocess.Process) -> None:
 
 
 async def listening(folder: Path) -> int:
-    async with asyncio.timeout(20):
-        while not await asyncio.to_thread(admin.is_ready, folder / "admin"):  # noqa: ASYNC110 - Envoy sends no notice
-            await asyncio.sleep(0.05)
+    await until(lambda: asyncio.to_thread(admin.is_ready, folder / "admin"))
     return await asyncio.to_thread(admin.listening_port, folder / "admin")

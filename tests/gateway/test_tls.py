@@ -20,9 +20,9 @@ from glimpse.gateway.run import Envoy
 from glimpse.gateway.tls import UpstreamTls
 from glimpse.identity.errors import IdentityConfigError
 from glimpse.identity.tls import ListenerTls
-from tests.e2e.stack import eventually
 from tests.gateway.backend import start_backend
 from tests.gateway.conftest import ANY_PORT
+from tests.waiting import eventually
 
 FILES = Path(__file__).with_name("certificates")
 GATEWAY = ListenerTls(tls_certificate=FILES / "gateway.pem", tls_key=FILES / "gateway.key")

@@ -15,6 +15,7 @@ from glimpse.identity.tenant import Limits, Tenant
 from glimpse.media.shared.address import parse_store_url
 from tests.media.shared.redis_server import RedisServer
 from tests.paths import ROOT
+from tests.waiting import until
 
 FROZEN = 1000.0
 """Time of the servers' own counts: what they count alone never grows back."""
@@ -77,12 +78,13 @@ async def admitted(tenant: Tenant) -> bool:
     return True
 
 
-async def refused_soon(tenant: Tenant) -> bool:
-    """Whether the tenant is refused, once tokens are charged that another server counts in the background."""
-    async with asyncio.timeout(30):
-        while await admitted(tenant):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    return True
+async def until_refused(tenant: Tenant) -> None:
+    """Waits until tokens are charged that another server counts in the background."""
+
+    async def refused() -> bool:
+        return not await admitted(tenant)
+
+    await until(refused)
 
 
 async def test_requests_of_both_servers_count(one: Server, other: Server):
@@ -105,7 +107,7 @@ async def test_tokens_charged_by_one_server_hold_back_the_other(one: Server, oth
     here, there = one.tenant(tokens_per_minute=100), other.tenant(tokens_per_minute=100)
     await here.begin_request()
     here.end_request(300)
-    assert await refused_soon(there)
+    await until_refused(there)
     error = await refusal(there)
     assert 100 < error.retry_after_seconds <= 0.6 * 201
     assert "100 tokens per minute" in error.message
@@ -119,9 +121,7 @@ async def test_quota_grows_back_in_redis(one: Server, redis: RedisServer):
     tenant = one.tenant(requests_per_minute=6000)
     (key,) = await counted(tenant, redis)
     redis.client().hset(key, "requests", 6010)  # 0.1 s and a request ahead
-    async with asyncio.timeout(30):
-        while not await admitted(one.tenant(requests_per_minute=6000)):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until(lambda: admitted(one.tenant(requests_per_minute=6000)))
 
 
 async def counted(tenant: Tenant, redis: RedisServer) -> list[bytes]:

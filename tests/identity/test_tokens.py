@@ -16,6 +16,7 @@ from glimpse.identity.tokens import FetchedKeys, KeySource, TokenVerifier, build
 from glimpse.identity.watched_file import WatchedFile
 from tests.identity.tokens import AUDIENCE, ISSUER, Provider, published
 from tests.paths import ROOT
+from tests.waiting import until
 
 CERTIFICATES = ROOT / "tests" / "gateway" / "certificates"
 CHAT = "/glimpse.v1.ChatService/CountTokens"
@@ -99,9 +100,7 @@ async def fetches(keys: KeySource, condition: Callable[[], bool]) -> None:
     """Waits until the condition holds, while the keys are fetched."""
     watching = asyncio.create_task(keys.watch())
     try:
-        async with asyncio.timeout(30):
-            while not condition():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await until(condition)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)

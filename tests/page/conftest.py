@@ -14,9 +14,10 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed; 
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from tests.checkpoints.qwen2_audio import make_audio_checkpoint
-from tests.e2e.stack import Stack, eventually, start_stack
+from tests.e2e.stack import Stack, start_stack
 from tests.identity.tokens import AUDIENCE, ISSUER, Provider
 from tests.paths import ROOT
+from tests.waiting import eventually
 
 _AXE = ROOT / "gateway" / "page" / "node_modules" / "axe-core" / "axe.min.js"
 _CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.e2e.stack import eventually
 from tests.page.actions import COLOURS, add_image, answers, ask, constrain, set_schema, violations
+from tests.waiting import eventually
 
 LONG = "One more sentence of a long answer. " * 300
 CUT = "The page was closed or reloaded during this answer."

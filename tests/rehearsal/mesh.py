@@ -17,6 +17,7 @@ from tests.chaos.processes import tree
 from tests.chaos.stack import GLIMPSE, Stack, grpc_health, http_health
 from tests.chaos.target import HOST, Target
 from tests.e2e.stack import free_ports
+from tests.waiting import until
 
 _LINE = re.compile(r"request_id=(\S+) server=(\S+)")
 _SECONDS = 120.0
@@ -51,9 +52,11 @@ class Mesh:
 
     async def until_healthy(self, count: int) -> None:
         """Waits until the gateway counts so many replicas as healthy, in both of its clusters."""
-        async with asyncio.timeout(_SECONDS):
-            while {await self._num_healthy(cluster) for cluster in (BY_KEY, BY_LOAD)} != {count}:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+
+        async def are_healthy() -> bool:
+            return {await self._num_healthy(cluster) for cluster in (BY_KEY, BY_LOAD)} == {count}
+
+        await until(are_healthy, seconds=_SECONDS)
 
     async def num_disturbances(self) -> int:
         """Returns how often the gateway had a reason to pass a server over: failed health checks and retries so far."""

@@ -10,9 +10,10 @@ import grpc
 import pytest
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
-from tests.e2e.stack import Stack, eventually, start_stack
+from tests.e2e.stack import Stack, start_stack
 from tests.engine.levels import needs_kernels
 from tests.paths import ROOT
+from tests.waiting import eventually
 from tests.wheel.conftest import Installed
 
 QUESTION = "What is in this image?"

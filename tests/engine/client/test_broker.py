@@ -27,7 +27,7 @@ from glimpse.engine.protocol.messages import (
 )
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from tests.engine.client.scripted import scripted_command
-from tests.engine.processes import DEADLINE_SECONDS, until
+from tests.waiting import DEADLINE_SECONDS, until
 
 
 @pytest.fixture(autouse=True)

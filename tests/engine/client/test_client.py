@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import tracemalloc
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -37,9 +36,9 @@ from glimpse.engine.protocol.messages import (
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.streams import Receiver, Stream
 from tests.engine.client.scripted import Engine
-from tests.engine.processes import DEADLINE_SECONDS, alive, until
 from tests.paths import ROOT
 from tests.server.services.step_stats import stats
+from tests.waiting import DEADLINE_SECONDS, alive, eventually, until
 
 
 @pytest.fixture
@@ -627,7 +626,7 @@ def test_the_engine_ends_with_its_front_end(tmp_path: Path) -> None:
 import asyncio
 from pathlib import Path
 from tests.engine.client.scripted import Engine
-from tests.engine.processes import DEADLINE_SECONDS, alive, until
+from tests.waiting import DEADLINE_SECONDS, alive, until
 
 async def main():
     await Engine(Path({str(tmp_path)!r}), "ready").client.start()
@@ -642,10 +641,7 @@ asyncio.run(main())
         pid = int((tmp_path / "starts").read_text())
         assert alive(pid)
         front_end.kill()
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    assert not alive(pid)
+    assert eventually(lambda: not alive(pid), timeout_seconds=DEADLINE_SECONDS)
 
 
 async def test_siblings_are_answered_with_their_request(engine: Engine) -> None:

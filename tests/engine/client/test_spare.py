@@ -12,8 +12,8 @@ import pytest
 from glimpse.engine.client import spare, supervisor
 from glimpse.engine.client.supervisor import EngineState
 from tests.engine.client.scripted import Engine
-from tests.engine.processes import DEADLINE_SECONDS, alive, until
 from tests.paths import ROOT
+from tests.waiting import DEADLINE_SECONDS, alive, until
 
 
 @pytest.fixture
@@ -68,13 +68,12 @@ async def test_spare_ends_with_its_front_end(tmp_path: Path) -> None:
 import asyncio
 from pathlib import Path
 from tests.engine.client.scripted import Engine
-from tests.engine.processes import DEADLINE_SECONDS, alive, until
+from tests.waiting import DEADLINE_SECONDS, alive, until
 
 async def main():
     engine = Engine(Path({str(tmp_path)!r}), "ready", keep_spare=True)
     await engine.client.start()
-    while len(engine.pids) < 2:
-        await asyncio.sleep(0.01)
+    await until(lambda: len(engine.pids) >= 2)
     print("started", flush=True)
     await asyncio.Event().wait()
 

@@ -45,7 +45,7 @@ from glimpse.engine.protocol.transport import FROM_ENGINE
 from glimpse.frames import AsyncChannel
 from glimpse.media.kind import MediaKind
 from tests.chaos.processes import resident_bytes
-from tests.engine.processes import until
+from tests.waiting import until
 
 PAUSABLE_ENGINE = Path(__file__).with_name("pausable_engine.py")
 DEADLINE_SECONDS = 20.0
@@ -176,8 +176,7 @@ async def test_idle_time_is_used_for_preparation() -> None:
 async def test_freed_memory_returns_to_the_system() -> None:
     async with pausable_and_ready("forgetful") as engine, asyncio.timeout(DEADLINE_SECONDS):
         await engine.preparation_begins()
-        while resident_bytes(engine.process.pid) > 150 << 20:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        await until(lambda: resident_bytes(engine.process.pid) <= 150 << 20)
         engine.post(Stop())
         assert await engine.exit_status() == 0
 

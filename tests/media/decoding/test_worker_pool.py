@@ -28,13 +28,13 @@ from glimpse.media.processing.image import Image, prepare_image
 from glimpse.media.processing.video import Video
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.workers.process import start_worker
-from tests.e2e.stack import eventually
 from tests.media.audio import PROCESSING as AUDIO_PROCESSING
 from tests.media.audio import audio_file, noise
 from tests.media.images import encode, scene, tall_jpeg
 from tests.media.loaders import PROCESSING, VIDEO_PROCESSING
 from tests.media.resizing import RESIZERS
 from tests.media.videos import greys, numbers, video
+from tests.waiting import eventually
 
 VIDEO = video(greys(12))
 OPTIONS = VideoOptions(num_frames=6, start_seconds=0.2)

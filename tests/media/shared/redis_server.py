@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.e2e.stack import eventually, free_ports
+from tests.e2e.stack import free_ports
+from tests.waiting import eventually
 
 PROGRAM = shutil.which("redis-server") or shutil.which("valkey-server")
 

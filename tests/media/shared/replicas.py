@@ -1,7 +1,6 @@
 """Replicas for tests: caches and loaders as servers have them, with one Redis."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -16,7 +15,6 @@ from glimpse.media.shared.address import parse_store_url
 from glimpse.media.shared.keys import Area
 from glimpse.media.shared.store import SharedStore
 from glimpse.media.sources.source import CachedSource, DataSource, UploadSource
-from tests.e2e.stack import eventually
 from tests.media.caching import CachingLoader, caching_loader
 from tests.media.shared.redis_server import RedisServer
 
@@ -66,7 +64,3 @@ async def refusal(loading: Awaitable[object]) -> MediaErrorCode:
     with pytest.raises(MediaError) as caught:
         await loading
     return caught.value.code
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    assert await asyncio.to_thread(eventually, condition, timeout_seconds=30)

@@ -13,8 +13,9 @@ from glimpse.media.errors import MediaErrorCode
 from glimpse.media.kind import MediaKind
 from tests.media.loaders import request_media
 from tests.media.shared.redis_server import RedisServer
-from tests.media.shared.replicas import BY_UUID, Replica, refusal, replica, until
+from tests.media.shared.replicas import BY_UUID, Replica, refusal, replica
 from tests.media.tensors import HIDDEN_SIZE, good, good_grid, safetensors_file
+from tests.waiting import until
 
 IMAGE, AUDIO = MediaKind.IMAGE, MediaKind.AUDIO
 GRID = SerializedTensor(data=safetensors_file(good_grid()))

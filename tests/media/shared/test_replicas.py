@@ -21,9 +21,10 @@ from glimpse.media.sources.source import DataSource, FrameSources, UrlSource, pa
 from glimpse.media.sources.uploads import Uploads
 from tests.media.images import encode, scene
 from tests.media.shared.redis_server import RedisServer
-from tests.media.shared.replicas import BY_UUID, Replica, refusal, replica, until
+from tests.media.shared.replicas import BY_UUID, Replica, refusal, replica
 from tests.media.videos import greys, video
 from tests.media.web import Web, respond, serve
+from tests.waiting import until
 
 PNG, OTHER_PNG = (encode(scene(60, 90, seed=seed), "PNG") for seed in (1, 2))
 LARGE_PNG = encode(scene(900, 900), "PNG", compress_level=0)

@@ -17,8 +17,8 @@ from glimpse.media.shared.keys import Area
 from glimpse.media.shared.link import StoreUnavailableError
 from glimpse.media.shared.store import CHUNK_BYTES, OVERHEAD_BYTES, Announcements, Header, Outcome, SharedStore
 from tests.media.shared.redis_server import RedisServer
-from tests.media.shared.replicas import until
 from tests.paths import ROOT
+from tests.waiting import until
 
 DATA = b"example image"
 LARGE = bytes(range(256)) * (CHUNK_BYTES // 256 * 2) + b"the rest"

@@ -21,6 +21,7 @@ from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.rpc.typed_handlers import add_typed_services
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.v1 import tokenizer_pb2, tokenizer_pb2_grpc
+from tests.waiting import until
 
 BUDGET_BYTES = 1000
 BODY_BYTES = 600
@@ -43,9 +44,7 @@ class Server:
 
     async def holds(self, num_bytes: int) -> None:
         """Waits until bodies of this size together are reserved."""
-        async with asyncio.timeout(20):
-            while self.budget.count.own != num_bytes:  # noqa: ASYNC110 - the budget tells nobody
-                await asyncio.sleep(0.001)
+        await until(lambda: self.budget.count.own == num_bytes)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 import pyte
 
-from tests.e2e.stack import eventually
 from tests.paths import ROOT
+from tests.waiting import eventually
 
 _OPENING_ITS_TERMINAL = ("/bin/sh", "-c", 'exec "$@" <"$0"')
 """Runs a command in a session whose terminal is the one that $0 names: the first one that the session's leader opens.

@@ -20,8 +20,9 @@ from glimpse.server.batches.lines import methods
 from glimpse.server.cli.batch.files import check_requests, open_results, read_requests
 from glimpse.server.cli.batch.run_batch import run_batch
 from glimpse.usage import UsageError
-from tests.e2e.stack import Served, eventually
+from tests.e2e.stack import Served
 from tests.paths import ROOT
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("forked_engines")
 

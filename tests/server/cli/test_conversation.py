@@ -14,11 +14,11 @@ from glimpse.server.cli.chat.answer import print_answer
 from glimpse.server.cli.chat.history import ChatHistory, Turn
 from glimpse.server.cli.chat.slash import HELP, CommandError, run_command
 from glimpse.v1 import chat_pb2
-from tests.e2e.stack import eventually
 from tests.engine.replies import NO_REPLY, reply_with
 from tests.server.cli.terminal import Terminal, glimpse
 from tests.server.requests import png
 from tests.server.serving import echoing
+from tests.waiting import eventually
 
 SLOW_ANSWER = " ".join(f"word{number}" for number in range(80))
 

@@ -19,9 +19,10 @@ from glimpse.engine.protocol.messages import Ready
 from glimpse.server.cli.console import ready_text
 from glimpse.server.cli.examples import usage_text
 from glimpse.v1 import chat_pb2, embedding_pb2
-from tests.e2e.stack import Served, children, eventually, free_ports
+from tests.e2e.stack import Served, children, free_ports
 from tests.paths import ROOT
 from tests.server.requests import png
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("forked_engines")
 

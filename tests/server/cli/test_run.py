@@ -18,11 +18,12 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.server.cli.app import app
 from glimpse.server.cli.local.top import MetricsSample, row
 from glimpse.usage import UsageError
-from tests.e2e.stack import children, eventually
+from tests.e2e.stack import children
 from tests.fork_server import without_forks
 from tests.paths import ROOT
 from tests.server.cli.hub import Hub, serve_hub
 from tests.server.cli.terminal import Terminal, glimpse
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("forked_engines")
 

@@ -21,12 +21,13 @@ from glimpse.server.lifecycle.connections import (
     MIN_PING_INTERVAL_SECONDS,
 )
 from glimpse.v1 import chat_pb2_grpc, model_pb2, model_pb2_grpc
-from tests.e2e.stack import eventually, read_metric
+from tests.e2e.stack import read_metric
 from tests.gateway.conftest import ANY_PORT
 from tests.http2 import ACK, END_STREAM, GOAWAY, HEADERS, PING, WINDOW_UPDATE
 from tests.server.http2 import connected
 from tests.server.requests import request
 from tests.server.serving import scripted
+from tests.waiting import eventually
 
 OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 NUM_PINGS = 4

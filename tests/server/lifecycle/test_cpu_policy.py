@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from glimpse.engine.protocol.cpu_policy import MAX_FEW_PROCESSORS
-from tests.e2e.stack import Served, children, eventually
+from tests.e2e.stack import Served, children
 from tests.server.serving import served
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the classes are Linux'")
 

@@ -10,8 +10,9 @@ import pytest
 
 from glimpse.v1 import model_pb2, model_pb2_grpc
 from tests import http2
-from tests.e2e.stack import Served, eventually
+from tests.e2e.stack import Served
 from tests.server.serving import served
+from tests.waiting import eventually
 
 LIST_MODELS = "/glimpse.v1.ModelService/ListModels"
 

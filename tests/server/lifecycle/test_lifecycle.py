@@ -15,9 +15,10 @@ from grpc_health.v1 import health_pb2
 from glimpse.engine.client import supervisor
 from glimpse.engine.errors import CheckpointError
 from glimpse.v1 import chat_pb2_grpc
-from tests.e2e.stack import Served, eventually, health_stub, read_metric
+from tests.e2e.stack import Served, health_stub, read_metric
 from tests.server.requests import request
 from tests.server.serving import scripted, served
+from tests.waiting import eventually
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

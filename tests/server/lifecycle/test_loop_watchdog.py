@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from glimpse.v1 import model_pb2, model_pb2_grpc
-from tests.e2e.stack import eventually
 from tests.server.serving import served
+from tests.waiting import eventually
 
 SPIN = """
 import time

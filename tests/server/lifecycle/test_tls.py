@@ -16,10 +16,10 @@ from glimpse.identity.errors import IdentityConfigError
 from glimpse.identity.tls import ListenerTls
 from glimpse.server.settings import AccessSettings
 from glimpse.v1 import chat_pb2_grpc
-from tests.e2e.stack import eventually
 from tests.paths import ROOT
 from tests.server.requests import request
 from tests.server.serving import scripted
+from tests.waiting import eventually
 
 FILES = ROOT / "tests" / "gateway" / "certificates"
 CA = FILES / "ca.pem"

@@ -41,13 +41,13 @@ from glimpse.v1 import (
     tenant_pb2,
     tenant_pb2_grpc,
 )
-from tests.e2e.stack import children, eventually, free_ports, health_stub, read_metric
+from tests.e2e.stack import children, free_ports, health_stub, read_metric
 from tests.engine.client.scripted import scripted_command
-from tests.engine.processes import alive, until
 from tests.media.shared.redis_server import RedisServer
 from tests.server.requests import image_part, png, request, user
 from tests.server.services.test_streaming import PLAIN_TOKENS
 from tests.server.serving import served
+from tests.waiting import alive, eventually, until
 
 NUM_FRONT_ENDS = 2
 MODULE = "glimpse.server.processes.front_end"
@@ -142,12 +142,6 @@ def pid_of(server: FrontEnds, number: int) -> int:
 def scrape(port: int) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
         return response.read().decode()
-
-
-async def until_served(target: str) -> None:
-    async with asyncio.timeout(60):
-        while not await is_served(target):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
 
 
 async def is_served(target: str) -> bool:
@@ -438,11 +432,13 @@ async def test_limits_of_a_tenant_hold_over_all_front_ends(server: FrontEnds, ru
     await until_served(here)
 
 
+async def until_served(target: str) -> None:
+    await until(lambda: is_served(target))
+
+
 async def until_counted_together(server: FrontEnds) -> None:
     """Waits until all front ends reach the quota store."""
-    async with asyncio.timeout(30):
-        while not await asyncio.to_thread(read_metric, server.metrics_port, "glimpse_quota_store_available"):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await until(lambda: asyncio.to_thread(read_metric, server.metrics_port, "glimpse_quota_store_available"))
 
 
 @on_shared_front_ends
@@ -499,9 +495,8 @@ async def test_upload_is_known_to_all_front_ends_and_outlives_the_one_that_got_i
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await media_stub(channel).GetMedia(media_pb2.GetMediaRequest(upload_id=upload_id), metadata=[OPEN])
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
-        async with asyncio.timeout(30):  # until all have heard of it
-            while 'state="uploaded"} 0.0' not in await asyncio.to_thread(scrape, server.metrics_port):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        all_heard = 'state="uploaded"} 0.0'
+        await until(lambda: asyncio.to_thread(lambda: all_heard in scrape(server.metrics_port)))
 
 
 async def uploaded(channel: grpc.aio.Channel, data: bytes) -> str:

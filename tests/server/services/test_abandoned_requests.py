@@ -18,6 +18,7 @@ from tests.engine.replies import HELD, reply_with
 from tests.engine.scripted_engine import HELD_TOKENS
 from tests.server.requests import request, user
 from tests.server.serving import echoing
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -66,9 +67,7 @@ def num_waiting(metrics_port: int) -> float:
 
 
 async def becomes(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not await asyncio.to_thread(condition):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    await until(lambda: asyncio.to_thread(condition))
 
 
 @pytest.mark.parametrize("begin", [chat, completions, embeddings])

@@ -1,6 +1,5 @@
 """Requests whose schemas are checked for long hold up nobody else, and leave nothing running."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from tests.engine.replies import reply_with
 from tests.protos.compiled import file_descriptor_set, message_class
 from tests.server.requests import request, user
 from tests.server.serving import echoing
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -64,10 +64,8 @@ async def test_schemas_of_clients_that_leave_hold_up_nobody(
         for index in range(8)
     ]
     try:
-        async with asyncio.timeout(30):
-            while len(begun) < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            answer = await chat.CreateChatCompletion(request(user(reply_with("hello"))))  # while all of them wait
+        await until(lambda: len(begun) >= 2)
+        answer = await chat.CreateChatCompletion(request(user(reply_with("hello"))))  # while all of them wait
         for call in calls:
             call.cancel()
         await server._open_rpcs.wait_until_idle()  # pyright: ignore[reportPrivateUsage]
@@ -96,10 +94,8 @@ async def test_message_types_are_read_beside_other_requests(
     wire.response_format.protobuf.file_descriptor_set = file_descriptor_set("answers.proto")
     call = chat.CreateChatCompletion(wire)
     try:
-        async with asyncio.timeout(30):
-            while not begun.is_set():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-            answer = await chat.CreateChatCompletion(request(user(reply_with("hello"))))
+        await until(begun.is_set)
+        answer = await chat.CreateChatCompletion(request(user(reply_with("hello"))))
     finally:
         go_on.set()
     assert answer.choices[0].message.content == "hello"

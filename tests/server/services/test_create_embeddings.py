@@ -21,11 +21,12 @@ from glimpse.v1 import (
     tokenizer_pb2,
     tokenizer_pb2_grpc,
 )
-from tests.e2e.stack import Served, eventually
+from tests.e2e.stack import Served
 from tests.media.images import encode
 from tests.oracles.pooling import image_states, pooled, text_states
 from tests.server.requests import image_part, request, user
 from tests.server.services.error_details import details
+from tests.waiting import eventually
 
 Request = embedding_pb2.CreateEmbeddingsRequest
 Input = embedding_pb2.EmbeddingInput

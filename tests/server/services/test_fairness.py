@@ -7,9 +7,10 @@ import grpc
 import pytest
 
 from glimpse.v1 import chat_pb2_grpc
-from tests.e2e.stack import Served, eventually
+from tests.e2e.stack import Served
 from tests.server.requests import request, user
 from tests.server.serving import served
+from tests.waiting import eventually
 
 ENDLESS = {"ignore_eos": True, "max_completion_tokens": 3500}
 

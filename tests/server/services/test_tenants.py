@@ -29,10 +29,11 @@ from glimpse.v1 import (
     tenant_pb2,
     tenant_pb2_grpc,
 )
-from tests.e2e.stack import Served, eventually, health_stub
+from tests.e2e.stack import Served, health_stub
 from tests.server.requests import image_part, png, request, user
 from tests.server.services.error_details import details
 from tests.server.serving import served
+from tests.waiting import eventually
 
 Metadata = tuple[tuple[str, str], ...]
 ACME: Metadata = (("authorization", "Bearer acme-key"),)

@@ -21,10 +21,11 @@ from glimpse.v1 import (
     tokenizer_pb2,
     tokenizer_pb2_grpc,
 )
-from tests.e2e.stack import Served, eventually
+from tests.e2e.stack import Served
 from tests.media.videos import greys, video
 from tests.server.requests import image_part, png, request, user, video_part
 from tests.server.services.error_details import details
+from tests.waiting import eventually
 
 Chat = chat_pb2_grpc.ChatServiceStub
 Media = media_pb2_grpc.MediaServiceStub

@@ -17,6 +17,7 @@ from glimpse.v1 import chat_pb2_grpc, embedding_pb2, embedding_pb2_grpc
 from tests.e2e.stack import Served
 from tests.server.requests import image_part, png, request, user
 from tests.server.serving import scripted
+from tests.waiting import until
 
 STAGES = ("queue", "prefill", "decode", "completion")
 
@@ -89,9 +90,7 @@ async def hold(channel: grpc.aio.Channel, *, deadline: float | None = None) -> g
 
 
 async def until_sample(server: Server, name: str, value: float) -> None:
-    async with asyncio.timeout(20):
-        while (await asyncio.to_thread(scrape, server.metrics_port)).get(name) != value:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    await until(lambda: asyncio.to_thread(lambda: scrape(server.metrics_port).get(name) == value))
 
 
 @pytest.mark.parametrize(("reason", "deadline"), [("cancelled", None), ("deadline_exceeded", 2.0)])

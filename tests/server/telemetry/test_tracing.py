@@ -1,6 +1,5 @@
 """Tests for RPC spans, as OpenTelemetry's SDK records them: parents, attributes, and no request content."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ from glimpse.server.rpc.typed_handlers import add_typed_services
 from glimpse.server.telemetry import tracing
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.v1 import model_pb2
+from tests.waiting import until
 
 SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"]
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -41,11 +41,8 @@ class Traced:
         return await call(request, metadata=metadata).code()
 
     async def span(self) -> ReadableSpan:
-        async with asyncio.timeout(10):
-            # The client may have its status before the server is done, and the exporter announces nothing.
-            while not (spans := self.exporter.get_finished_spans()):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        (span,) = spans
+        await until(self.exporter.get_finished_spans)  # the client may have its status before the server is done
+        (span,) = self.exporter.get_finished_spans()
         return span
 
 

@@ -22,6 +22,7 @@ from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.loading.load_engine import load_core
 from tests.checkpoints.lora import make_adapter, merged
 from tests.engine.harness import make_prompt, request_of
+from tests.waiting import until
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("forked_engines")]
 PROMPT = make_prompt(5, 40)
@@ -109,8 +110,7 @@ async def test_ranks_load_replace_and_unload_adapters_and_load_them_again_after_
     assert client.pid is not None
     os.kill(client.pid, signal.SIGKILL)
     for state in (EngineState.RESTARTING, EngineState.READY):
-        while client.state is not state:  # noqa: ASYNC110  # what happens in another process
-            await asyncio.sleep(0.01)
+        await until(lambda state=state: client.state is state)
     assert client.ready.adapters == before
     assert tokens(await ask(client, "x")) == expected["b"][:8]
     unload = UnloadAdapter(request_id="unload", name="x")

@@ -13,8 +13,8 @@ from glimpse.engine.worker.native.backend import use_native
 from glimpse.engine.worker.native.library import load_library
 from glimpse.engine.worker.native.spin_control import CALM_INTERVALS, Competition, SleepingTeam, thread_times, watch
 from glimpse.native.processors import usable_processors
-from tests.e2e.stack import eventually
 from tests.engine.levels import needs_kernels
+from tests.waiting import eventually
 
 COMPETING, CALM, IDLE = (0.3, 0.2), (0.5, 0.01), (0.01, 0.01)
 """Seconds that threads ran and waited in an interval."""

@@ -54,6 +54,7 @@ from glimpse.frames import framed
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.e2e.stack import free_ports
 from tests.engine.harness import make_prompt, request_of
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("forked_engines")
 
@@ -150,8 +151,7 @@ async def test_two_nodes_answer_as_one_and_a_lost_node_can_be_replaced(
                     last = [event async for event in events][-1]
                 assert (last.finish, last.error) == (FinishReason.ERROR, EngineErrorCode.DIED)
             with running_node(other) as node:
-                while client.state is not EngineState.READY:  # noqa: ASYNC110  # what happens in another process
-                    await asyncio.sleep(0.01)
+                await until(lambda: client.state is EngineState.READY)
                 assert await answer(client, "again") == expected
                 node.terminate()
                 assert await asyncio.to_thread(node.wait) == 0
@@ -221,9 +221,7 @@ def listening(config: EngineConfig, digest: str = "weights") -> Generator[list[H
 async def serve_until(config: EngineConfig, digest: str, is_done: Any) -> None:
     """Runs a node whose ranks end at once, until something is the case."""
     node = asyncio.create_task(serve_node(config, digest, command=FAKE_RANK))
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while not is_done() and not node.done():  # noqa: ASYNC110  # what happens in another thread
-            await asyncio.sleep(0.01)
+    await until(lambda: is_done() or node.done())
     node.cancel()
     with suppress(asyncio.CancelledError):
         await node

@@ -30,13 +30,13 @@ from glimpse.engine.worker.parallel.messages import Join, Load, Loaded, channel_
 from glimpse.engine.worker.parallel.ranks import Ranks
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
 from tests.engine.harness import Prompt, make_prompt, request_of
-from tests.engine.processes import alive
 from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
 from tests.engine.worker.models import test_deepseek_ocr2 as deepseek_ocr2
 from tests.engine.worker.models import test_glm4v as glm4v
 from tests.engine.worker.models import test_minicpmv4_6 as minicpmv4_6
 from tests.engine.worker.models import test_paddleocr_vl as paddleocr_vl
 from tests.fork_server import without_forks
+from tests.waiting import alive, until
 
 pytestmark = pytest.mark.usefixtures("forked_engines")
 
@@ -229,8 +229,7 @@ async def test_death_of_a_rank_ends_requests_as_unavailable_and_restarts_all(
             os.kill(rank, signal.SIGKILL)
             last = [event async for event in events][-1]
             assert (last.finish, last.error) == (FinishReason.ERROR, EngineErrorCode.DIED)
-            while client.state is not EngineState.READY:  # noqa: ASYNC110  # what happens in another process
-                await asyncio.sleep(0.01)
+            await until(lambda: client.state is EngineState.READY)
             again = [event async for event in client.generate(request("again", PROMPTS[2]))]
             assert tokens(again) == tokens(alone[2])
             assert client.pid is not None

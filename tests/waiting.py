@@ -1,0 +1,33 @@
+"""Waits for what other tasks, threads and processes do."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+DEADLINE_SECONDS = 20.0
+
+
+async def until(condition: Callable[[], object], *, seconds: float = 60.0, pause: float = 0.005) -> None:
+    """Waits until the condition, which may have to be awaited, is true. Raises TimeoutError after `seconds`."""
+    async with asyncio.timeout(seconds):
+        while not (await found if isinstance(found := condition(), Awaitable) else found):  # noqa: ASYNC110
+            await asyncio.sleep(pause)
+
+
+def eventually(condition: Callable[[], bool], *, timeout_seconds: float, pause: float = 0.02) -> bool:
+    """Whether the condition became true in time. A pause of `pause` seconds is between two looks."""
+    deadline = time.monotonic() + timeout_seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(pause)
+    return False
+
+
+def alive(pid: int) -> bool:
+    """Returns whether a process runs. A zombie does not: orphans may be reaped late."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
