@@ -84,7 +84,7 @@ def _serve(
             asked_len=settings.engine.options.max_model_len,
         )
         if report is not None:
-            report(Started(target=server.target, description=description))
+            report(Started(pid=server.pid, target=server.target, description=description))
             return
         progress.stop()
         announce(f"{wrapped(description)}\n\n{_usage(settings, checkpoint, server, has_page=gateway.page)}")

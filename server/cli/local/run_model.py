@@ -14,7 +14,7 @@ from glimpse.server.cli.chat.command import Asking, Questions, talk
 from glimpse.server.cli.chat.connection import Connection
 from glimpse.server.cli.check_text import check_text
 from glimpse.server.cli.console import LoadingProgress, say
-from glimpse.server.cli.local.running import RunningServer, running_servers
+from glimpse.server.cli.local.running import RunningServer, running_servers, state_folder
 from glimpse.server.cli.local.started import started_server
 from glimpse.server.cli.machine.served import free_port
 from glimpse.server.cli.run_check import check_model
@@ -52,7 +52,9 @@ def run_model(settings: Settings, questions: Questions, asking: Asking, *, keep:
             say(served.description)
             talk(_connection(served.target), questions, asking)
             if keep:
-                say(f"The server goes on at {served.target}; `glimpse stop` ends it.")
+                is_listed = any(each.pid == served.pid for each in running_servers())
+                ending = "`glimpse stop`" if is_listed else f"{state_folder()} cannot be written; `kill {served.pid}`"
+                say(f"The server goes on at {served.target}; {ending} ends it.")
 
 
 def fetch(model: str, settings: EngineSettings) -> None:

@@ -20,6 +20,7 @@ KEEP = b"k"
 class Started(msgspec.Struct, frozen=True, kw_only=True, tag="started"):
     """A server serves."""
 
+    pid: int
     target: str
     """HOST:PORT of gRPC."""
     description: str

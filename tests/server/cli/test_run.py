@@ -3,6 +3,9 @@
 import hashlib
 import io
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -91,6 +94,15 @@ def test_a_model_of_the_hub_is_downloaded_served_and_kept(hub: Hub, user: Path) 
     assert (name, "complete" in rest) == ("org/name", True)
     assert here("rm", "org/name") == "removed org/name\n"
     assert len(here("list").splitlines()) == 1
+
+
+def test_a_kept_server_that_cannot_be_listed_says_how_it_ends(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (user / "state").write_text("not a folder")
+    answer = run("run", str(DEFAULT_MODEL), QUESTION, IMAGE, "--keep", "--port=0", "--metrics-port=0")
+    assert answer.returncode == 0, answer.stderr
+    said = re.search(r"cannot be written; `kill (\d+)` ends it", answer.stderr)
+    assert said is not None, answer.stderr
+    os.kill(int(said[1]), signal.SIGTERM)
 
 
 def talk_with_kept(terminal: Terminal, folder: Path) -> None:
