@@ -1,22 +1,17 @@
 """InternVL in the offline API: images of any size and videos become the reference's tiles, prompts and answers."""
 
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pytest
 
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
-from glimpse.offline.llm import LLM, InputError, RequestOutput, SamplingParams
+from glimpse.offline.llm import LLM, RequestOutput, SamplingParams
 from tests.checkpoints.internvl import SIDE, make_internvl_checkpoint, make_original_checkpoint
-from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user, video_part
+from tests.engine.offline.llm_inputs import image_pil, load, text, user, video_part
 from tests.media.images import scene
 from tests.media.videos import greys, video
 from tests.oracles.internvl import frames_of, greedy_answer, prompt_ids, tiles_of
 
 CHECKPOINT = make_internvl_checkpoint
 GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
-URL = f"data:image/png;base64,{base64_png(scene(9, 9))}"
 FRAMES = [scene(90, 50, seed) for seed in range(3)]
 
 
@@ -70,25 +65,3 @@ def test_samples_a_frame_per_second_of_a_file(llm: LLM, checkpoint: Path) -> Non
     assert prompt_text(checkpoint, output).count("\nFrame") == 4
     (output,) = llm.chat(user(video_part(data, num_frames=2)), GREEDY)
     assert prompt_text(checkpoint, output).count("\nFrame") == 2
-
-
-def test_answers_repeat_when_prompts_are_cached(llm: LLM) -> None:
-    messages = user(image_pil(scene(300, 200, 9)), text("the thing" * 20))
-    first, again = (llm.chat(messages, GREEDY)[0] for _ in range(2))
-    (other,) = llm.chat(user(image_pil(scene(300, 200, 8)), text("the thing" * 20)), GREEDY)
-    assert again.num_cached_tokens >= 64 > other.num_cached_tokens
-    assert again.outputs == first.outputs
-
-
-@pytest.mark.parametrize(
-    ("part", "complaint"),
-    [
-        ({"type": "image_url", "image_url": {"url": URL, "max_pixels": 10_000}}, "max_pixels"),
-        (video_part(FRAMES, min_pixels=10_000), "min_pixels"),
-        (video_part([np.zeros((512, 512, 3), np.uint8)] * 2, total_pixels=10_000), "total_pixels"),
-    ],
-    ids=["image", "video", "total"],
-)
-def test_refuses_bounds_on_sizes_by_name(llm: LLM, part: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(InputError, match=f"{complaint}.*the model decides"):
-        llm.chat(user(part), GREEDY)

@@ -63,15 +63,6 @@ def test_answers_with_a_chat_template_that_reads_texts(llm: LLM, checkpoint: Pat
     assert (chat.prompt_token_ids, chat.outputs) == (plain.prompt_token_ids, plain.outputs)
 
 
-def test_finds_an_image_in_the_prefix_cache(llm: LLM) -> None:
-    messages = user(image(noise_pixels(50, 50, 3)), text("the thing in an " * 6))
-    first, again = (llm.chat(messages, GREEDY)[0] for _ in range(2))
-    (other,) = llm.chat(user(image(noise_pixels(50, 50, 4)), text("the thing in an " * 6)), GREEDY)
-    assert again.num_cached_tokens > 16
-    assert other.num_cached_tokens < 16
-    assert again.outputs == first.outputs
-
-
 def test_takes_embeddings_in_place_of_an_image(llm: LLM) -> None:
     embeds = np.random.default_rng(0).normal(size=(16, 64)).astype(np.float32)
     plain, gridded = (

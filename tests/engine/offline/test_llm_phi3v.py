@@ -43,14 +43,6 @@ def test_prompts_of_texts_hold_numbered_tags(llm: LLM) -> None:
     assert completed.outputs == chatted.outputs
 
 
-def test_answers_repeat_when_prompts_are_cached(llm: LLM) -> None:
-    messages = user(image_pil(scene(300, 200, 9)), text("the thing" * 20))
-    first, again = (llm.chat(messages, GREEDY)[0] for _ in range(2))
-    (other,) = llm.chat(user(image_pil(scene(300, 200, 8)), text("the thing" * 20)), GREEDY)
-    assert again.num_cached_tokens >= 32 > other.num_cached_tokens
-    assert again.outputs == first.outputs
-
-
 def test_embeddings_replace_an_image(llm: LLM, checkpoint: Path) -> None:
     image = scene(90, 70)
     rows = encode(checkpoint, tiles_of(image, side=SIDE, most=MAX_TILES)).numpy()

@@ -57,13 +57,6 @@ def test_answers_with_an_encoder_of_its_own_and_a_named_folder_equal_those_from_
     assert output.outputs[0].token_ids == expected.token_ids
 
 
-def test_reuses_the_cached_prefix_of_an_audio_input(llm: LLM) -> None:
-    messages = user(text("the thing " * 8), audio(noise(3, 150_000)), text("is"))
-    first, again = (llm.chat(messages, GREEDY)[0] for _ in range(2))
-    assert again.num_cached_tokens >= 64
-    assert again.outputs == first.outputs
-
-
 def test_embeddings_replace_audio(llm: LLM, checkpoint: Path) -> None:
     samples = noise(4, 40_000)
     rows = audio_rows(checkpoint, samples)

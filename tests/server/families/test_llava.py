@@ -12,7 +12,7 @@ import PIL.Image
 import pytest
 import torch
 
-from glimpse.v1 import chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
+from glimpse.v1 import chat_pb2_grpc, model_pb2, model_pb2_grpc
 from tests.checkpoints.llava import make_llava_checkpoint, make_onevision_checkpoint
 from tests.e2e.stack import Stack
 from tests.engine.checkpoint.text.test_prompt_text_templates import VICUNA
@@ -111,13 +111,6 @@ def test_bounds_are_refused_under_the_name_that_was_sent(channel: grpc.Channel, 
     del part["image_url"][name]
     with pytest.raises(grpc.RpcError, match=f"'mm_processor_kwargs.{name.rstrip('s')}s': expected none"):
         ask_in_json(channel, part, mm_processor_kwargs={f"{name.rstrip('s')}s": 1000})
-
-
-def test_an_image_in_the_prefix_cache_is_found_again(channel: grpc.Channel) -> None:
-    wire = request(user(content_pb2.ContentPart(text="the an " * 20), image_part(png(70, 70)), "in"))
-    first, second = (Chat(channel).CreateChatCompletion(wire) for _ in range(2))
-    assert second.choices == first.choices
-    assert second.usage.prompt_tokens_details.cached_tokens > 0
 
 
 def test_second_answer_is_identical_and_comes_from_the_prefix_cache(

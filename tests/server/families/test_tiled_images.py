@@ -14,7 +14,7 @@ from PIL.Image import Image
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
-from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
+from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
 from tests.checkpoints.idefics3 import make_idefics3_checkpoint
 from tests.checkpoints.internvl import make_internvl_checkpoint
 from tests.checkpoints.minicpmv import make_minicpmv_checkpoint
@@ -162,12 +162,6 @@ def test_counts_the_tokens_of_images_and_videos(channel: grpc.Channel, family: F
     assert details == counted.prompt_tokens_details
     assert details.image_tokens == family.num_image_tokens
     assert details.video_tokens >= family.num_video_tokens
-
-
-def test_a_model_says_which_media_it_reads(channel: grpc.Channel, family: Family) -> None:
-    listed: Any = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
-    modalities = [model_pb2.Modality.Name(each) for each in listed.data[0].input_modalities]
-    assert modalities == [f"MODALITY_{kind.upper()}" for kind in ("text", *family.kinds)]
 
 
 @pytest.mark.parametrize("family", ["internvl", "smolvlm"], indirect=True)

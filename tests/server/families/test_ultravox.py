@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from glimpse.v1 import chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
+from glimpse.v1 import chat_pb2_grpc, content_pb2
 from tests.checkpoints.ultravox import make_ultravox_checkpoint, split_ultravox_checkpoint
 from tests.e2e.stack import Stack
 from tests.media.audio import audio_file, noise
@@ -54,18 +54,6 @@ def test_typed_and_openai_apis_return_the_same_completion(channel: grpc.Channel)
         answer = ask_in_json(channel, part, {"type": "text", "text": "What?"})
         assert answer["choices"][0]["message"]["content"] == typed.choices[0].message.content
         assert answer["usage"]["prompt_tokens"] == typed.usage.prompt_tokens
-
-
-def test_an_audio_input_in_the_prefix_cache_is_found_again(channel: grpc.Channel) -> None:
-    wire = request(user(content_pb2.ContentPart(text="the an " * 20), audio_part(), "in"))
-    first, second = (Chat(channel).CreateChatCompletion(wire) for _ in range(2))
-    assert second.choices == first.choices
-    assert second.usage.prompt_tokens_details.cached_tokens > 0
-
-
-def test_model_description_lists_audio(channel: grpc.Channel) -> None:
-    listed: Any = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
-    assert list(listed.data[0].input_modalities) == [model_pb2.MODALITY_TEXT, model_pb2.MODALITY_AUDIO]
 
 
 def test_second_answer_is_identical_and_comes_from_the_prefix_cache(stack: Stack, checkpoint: Path) -> None:
