@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from glimpse.engine.checkpoint.families.registry import load_model_config
+from glimpse.engine.checkpoint.text.media_inputs import read_media
+from glimpse.media.processing.image import ImageProcessing
 from tests.engine.harness import Harness, Prompt
 from tests.engine.worker.models.steps import Steps
 
@@ -17,6 +20,14 @@ def harness(checkpoint: Path) -> Harness:
 @pytest.fixture(scope="module")
 def prompts(request: pytest.FixtureRequest) -> Mapping[str, Prompt]:
     return request.module.PROMPTS
+
+
+@pytest.fixture(scope="module")
+def processing(checkpoint: Path) -> ImageProcessing:
+    """How the checkpoint says that images are processed."""
+    images = read_media(checkpoint, load_model_config(checkpoint)).images
+    assert images is not None
+    return images
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

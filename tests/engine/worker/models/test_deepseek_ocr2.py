@@ -31,7 +31,7 @@ from tests.checkpoints.deepseek_ocr2 import (
     make_original_checkpoint,
 )
 from tests.checkpoints.qwen2_vl import write_json
-from tests.checkpoints.refusals import assert_refused
+from tests.checkpoints.refusals import refused
 from tests.engine.harness import PlacedMedium, Prompt, prompt_with
 from tests.engine.levels import LEVELS, assert_stays_near_float32, needs_kernels
 from tests.engine.worker.models.steps import LevelSteps, agreement
@@ -117,14 +117,6 @@ def test_the_published_layout_reads_the_same(tmp_path: Path) -> None:
     assert read_statistics(path).mean == read_statistics(path).std == (0.5, 0.5, 0.5)
 
 
-@pytest.fixture(scope="module")
-def processing(checkpoint: Path) -> ImageProcessing:
-    config = load_model_config(checkpoint)
-    images = family_of(config).read_media(checkpoint, config).images
-    assert images is not None
-    return images
-
-
 SIZES = ((40, 30), (96, 96), (97, 50), (50, 97), (300, 100), (100, 300), (128, 255), (410, 300), (1, 90), (700, 9))
 
 
@@ -187,25 +179,18 @@ def test_rows_in_place_of_an_image_are_those_of_whole_tiles(checkpoint: Path) ->
             grid(config, MediaKind.IMAGE, number)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"text_config": {"use_mla": True}}, "'text_config.use_mla': expected False, got True"),
-        ({"text_config": {"kv_lora_rank": 512}}, "'text_config.kv_lora_rank': expected None, got 512"),
-        ({"text_config": {"topk_method": "noaux_tc"}}, "'text_config.topk_method': expected 'greedy', got 'noaux_tc'"),
-        ({"text_config": {"routed_scaling_factor": 2.5}}, "'text_config.routed_scaling_factor': expected 1.0, got 2.5"),
-        ({"text_config": {"mlp_layer_types": ["moe"] * 3}}, "'text_config.mlp_layer_types': expected 'dense' or"),
-        ({"vision_config": {"sam_config": {"use_rel_pos": False}}}, "'vision_config.sam_config.use_rel_pos': expected"),
-        (
-            {"vision_config": {"encoder_config": {"hidden_size": 64}}},
-            r"'vision_config.sam_config.downsample_channels\[1\]': expected 64, got 32",
-        ),
-    ],
+test_refuses_unsupported_configurations = refused(
+    ({"text_config": {"use_mla": True}}, "'text_config.use_mla': expected False, got True"),
+    ({"text_config": {"kv_lora_rank": 512}}, "'text_config.kv_lora_rank': expected None, got 512"),
+    ({"text_config": {"topk_method": "noaux_tc"}}, "'text_config.topk_method': expected 'greedy', got 'noaux_tc'"),
+    ({"text_config": {"routed_scaling_factor": 2.5}}, "'text_config.routed_scaling_factor': expected 1.0, got 2.5"),
+    ({"text_config": {"mlp_layer_types": ["moe"] * 3}}, "'text_config.mlp_layer_types': expected 'dense' or"),
+    ({"vision_config": {"sam_config": {"use_rel_pos": False}}}, "'vision_config.sam_config.use_rel_pos': expected"),
+    (
+        {"vision_config": {"encoder_config": {"hidden_size": 64}}},
+        r"'vision_config.sam_config.downsample_channels\[1\]': expected 64, got 32",
+    ),
 )
-def test_refuses_unsupported_configurations(
-    tmp_path: Path, checkpoint: Path, fields: dict[str, Any], message: str
-) -> None:
-    assert_refused(tmp_path, read_json(checkpoint / "config.json"), message, **fields)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +17,7 @@ from glimpse.engine.worker.models.glm import LearnedPositions
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.glm import TOKEN_IDS, make_glm4v_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
-from tests.checkpoints.refusals import assert_refused
+from tests.checkpoints.refusals import refused
 from tests.engine.harness import PlacedMedium, Prompt, prompt_with
 from tests.engine.worker.models.steps import LevelSteps, agreement
 from tests.oracles.qwen_vl import greedy_answer
@@ -97,20 +96,13 @@ def test_reads_fields_as_transformers_4_writes_them(tmp_path: Path, checkpoint: 
     assert load_model_config(tmp_path).text == load_model_config(checkpoint).text
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        (
-            {"vision_config": {"attention_bias": True}},
-            "'vision_config.attention_bias': expected False, got True",
-        ),
-        (
-            {"vision_config": {"rope_parameters": {"rope_theta": 5000.0}}},
-            "'vision_config.rope_parameters.rope_theta': expected 10000.0, got 5000.0",
-        ),
-    ],
+test_refuses_unsupported_configurations = refused(
+    (
+        {"vision_config": {"attention_bias": True}},
+        "'vision_config.attention_bias': expected False, got True",
+    ),
+    (
+        {"vision_config": {"rope_parameters": {"rope_theta": 5000.0}}},
+        "'vision_config.rope_parameters.rope_theta': expected 10000.0, got 5000.0",
+    ),
 )
-def test_refuses_unsupported_configurations(
-    tmp_path: Path, checkpoint: Path, fields: dict[str, Any], message: str
-) -> None:
-    assert_refused(tmp_path, read_json(checkpoint / "config.json"), message, **fields)

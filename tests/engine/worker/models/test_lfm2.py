@@ -19,7 +19,7 @@ from glimpse.media.processing.image import ImageProcessing, prepare_image
 from glimpse.media.processing.sizing.patches.flex_tiles import FlexTiles
 from tests.checkpoints.lfm2 import MAX_ROWS, PATCH, TILE, TOKEN_IDS, make_lfm2_vl_checkpoint
 from tests.checkpoints.qwen2_vl import write_changed_config, write_json
-from tests.checkpoints.refusals import assert_refused
+from tests.checkpoints.refusals import refused
 from tests.engine.harness import Harness, PlacedMedium, Prompt, prompt_with
 from tests.engine.worker.models.steps import LevelSteps, agreement
 from tests.media.images import scene
@@ -71,13 +71,6 @@ def test_a_projection_without_a_norm(tmp_path: Path) -> None:
     path = make_lfm2_vl_checkpoint(tmp_path, projector_norm=False)
     harness = Harness(path)
     assert_agrees(harness.answer(harness.begin(PROMPTS["images"]), 3), path)
-
-
-@pytest.fixture(scope="module")
-def processing(checkpoint: Path) -> ImageProcessing:
-    images = read_media(checkpoint, load_model_config(checkpoint)).images
-    assert images is not None
-    return images
 
 
 def test_first_published_files_say_the_same(tmp_path: Path, checkpoint: Path, processing: ImageProcessing) -> None:
@@ -142,20 +135,13 @@ def test_images_of_low_detail_are_not_cut() -> None:
     assert plan.grid == (0, 0, 0, 38, 26)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"projector_hidden_act": "silu"}, "'projector_hidden_act': expected 'gelu', got 'silu'"),
-        ({"vision_config": {"model_type": "siglip"}}, "expected 'siglip2_vision_model', got 'siglip'"),
-        ({"text_config": {"conv_bias": True}}, "'conv_bias': expected False, got True"),
-        ({"text_config": {"layer_types": ["mamba"] * 4}}, "expected full_attention or conv, got 'mamba'"),
-        ({"text_config": {"layer_types": ["conv"] * 4}}, "expected both full_attention and conv, got 'conv' alone"),
-    ],
+test_refuses_unsupported_configurations = refused(
+    ({"projector_hidden_act": "silu"}, "'projector_hidden_act': expected 'gelu', got 'silu'"),
+    ({"vision_config": {"model_type": "siglip"}}, "expected 'siglip2_vision_model', got 'siglip'"),
+    ({"text_config": {"conv_bias": True}}, "'conv_bias': expected False, got True"),
+    ({"text_config": {"layer_types": ["mamba"] * 4}}, "expected full_attention or conv, got 'mamba'"),
+    ({"text_config": {"layer_types": ["conv"] * 4}}, "expected both full_attention and conv, got 'conv' alone"),
 )
-def test_refuses_unsupported_configurations(
-    tmp_path: Path, checkpoint: Path, fields: dict[str, Any], message: str
-) -> None:
-    assert_refused(tmp_path, read_json(checkpoint / "config.json"), message, **fields)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +12,6 @@ from transformers import PaddleOCRVLImageProcessorPil
 
 from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext
-from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
@@ -21,7 +19,7 @@ from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from tests.checkpoints.paddleocr_vl import TOKEN_IDS, make_paddleocr_vl_checkpoint
-from tests.checkpoints.refusals import assert_refused
+from tests.checkpoints.refusals import refused
 from tests.engine.harness import PlacedMedium, Prompt, prompt_with
 from tests.engine.worker.models.steps import LevelSteps, agreement
 from tests.media.images import scene
@@ -72,14 +70,6 @@ class TestSteps(LevelSteps):
     blocks = (1,)
 
 
-@pytest.fixture(scope="module")
-def processing(checkpoint: Path) -> ImageProcessing:
-    config = load_model_config(checkpoint)
-    images = family_of(config).read_media(checkpoint, config).images
-    assert images is not None
-    return images
-
-
 @given(height=st.integers(1, 4000) | st.integers(1, 40), width=st.integers(1, 4000) | st.integers(1, 40))
 def test_sizes_of_images_are_those_of_the_reference(
     processing: ImageProcessing, checkpoint: Path, height: int, width: int
@@ -102,15 +92,8 @@ def test_an_image_has_a_token_for_each_square(checkpoint: Path, processing: Imag
     assert found == [*tokenizer.encode(before), *images, *tokenizer.encode(after)]
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"text_config": {"use_bias": True}}, "'use_bias': expected False, got True"),
-        ({"text_config": {"hidden_act": "gelu"}}, "'hidden_act': expected 'silu', got 'gelu'"),
-        ({"vision_config": {"hidden_act": "gelu"}}, "'vision_config.hidden_act': expected 'gelu_pytorch_tanh'"),
-    ],
+test_refuses_unsupported_configurations = refused(
+    ({"text_config": {"use_bias": True}}, "'use_bias': expected False, got True"),
+    ({"text_config": {"hidden_act": "gelu"}}, "'hidden_act': expected 'silu', got 'gelu'"),
+    ({"vision_config": {"hidden_act": "gelu"}}, "'vision_config.hidden_act': expected 'gelu_pytorch_tanh'"),
 )
-def test_refuses_unsupported_configurations(
-    tmp_path: Path, checkpoint: Path, fields: dict[str, Any], message: str
-) -> None:
-    assert_refused(tmp_path, read_json(checkpoint / "config.json"), message, **fields)

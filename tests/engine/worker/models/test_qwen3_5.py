@@ -3,7 +3,6 @@
 import json
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,14 +13,13 @@ from transformers import models
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes
-from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.worker.layers.delta_net import DeltaNet, chunked_delta_rule, delta_net, plan_states
 from glimpse.engine.worker.tensors.batch import StateRows
 from glimpse.engine.worker.tensors.kv_cache import LayerStates
 from tests.checkpoints.quantized import WeightFormat, quantize_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
-from tests.checkpoints.refusals import assert_refused
+from tests.checkpoints.refusals import refused
 from tests.engine.harness import Harness
 from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
 from tests.engine.worker.models.steps import AccurateSteps, LevelSteps, agreement
@@ -129,28 +127,21 @@ def test_layers_without_a_list_follow_the_interval(tmp_path: Path, checkpoint: P
     assert kinds == ("delta_net", "delta_net", "full") * 2
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"text_config": {"hidden_act": "gelu"}}, "'text_config.hidden_act': expected 'silu', got 'gelu'"),
-        ({"text_config": {"attn_output_gate": False}}, "'text_config.attn_output_gate': expected True, got False"),
-        (
-            {"text_config": {"layer_types": ["mamba"] * 4}},
-            "'text_config.layer_types': expected full_attention or .* got 'mamba'",
-        ),
-        ({"text_config": {"layer_types": ["linear_attention"] * 4}}, "expected a 'full_attention' among them"),
-        ({"text_config": {"linear_num_value_heads": 3}}, "expected a multiple of the 2 heads of keys, got 3"),
-        (
-            {"text_config": {"rope_parameters": {"rope_theta": 1e7}}},
-            r"expected three numbers that add up to 4, .* got \[11, 11, 10\]",
-        ),
-        (
-            {"text_config": {"model_type": "qwen3_5_moe_text", "shared_expert_intermediate_size": 0}},
-            "'text_config': expected experts in all layers, one of them shared",
-        ),
-    ],
+test_refuses_unsupported_configurations = refused(
+    ({"text_config": {"hidden_act": "gelu"}}, "'text_config.hidden_act': expected 'silu', got 'gelu'"),
+    ({"text_config": {"attn_output_gate": False}}, "'text_config.attn_output_gate': expected True, got False"),
+    (
+        {"text_config": {"layer_types": ["mamba"] * 4}},
+        "'text_config.layer_types': expected full_attention or .* got 'mamba'",
+    ),
+    ({"text_config": {"layer_types": ["linear_attention"] * 4}}, "expected a 'full_attention' among them"),
+    ({"text_config": {"linear_num_value_heads": 3}}, "expected a multiple of the 2 heads of keys, got 3"),
+    (
+        {"text_config": {"rope_parameters": {"rope_theta": 1e7}}},
+        r"expected three numbers that add up to 4, .* got \[11, 11, 10\]",
+    ),
+    (
+        {"text_config": {"model_type": "qwen3_5_moe_text", "shared_expert_intermediate_size": 0}},
+        "'text_config': expected experts in all layers, one of them shared",
+    ),
 )
-def test_refuses_unsupported_configurations(
-    tmp_path: Path, checkpoint: Path, fields: dict[str, Any], message: str
-) -> None:
-    assert_refused(tmp_path, read_json(checkpoint / "config.json"), message, **fields)
