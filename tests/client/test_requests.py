@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 import numpy as np
 import PIL.Image
 import pytest
+from PIL import ExifTags
 
 from glimpse.client import (
     ChatOptions,
@@ -22,7 +23,10 @@ from glimpse.client import (
 )
 from glimpse.client.options import CallOptions, QuoteOptions
 from glimpse.client.requests import call_arguments, chat_request, embedding_request, upload_requests
+from glimpse.media.processing.rgb import upright_rgb
 from glimpse.v1 import chat_pb2, completion_pb2, content_pb2, embedding_pb2, generation_pb2, media_pb2, tokenizer_pb2
+
+WHITE = (255, 255, 255)
 
 
 def test_options_cover_the_fields_of_requests() -> None:
@@ -64,6 +68,35 @@ def test_arrays_are_sent_as_png() -> None:
         assert (np.asarray(PIL.Image.open(io.BytesIO(part.image.source.data))) == array[:, ::2]).all()
     with pytest.raises(TypeError, match=r"'source': expected a uint8 array .*, got float64 \[5, 7, 3\]"):
         chat_request([Image(pixels[0] / 255)], {})  # pyright: ignore[reportArgumentType] - a wrong type
+
+
+def sent_as(image: PIL.Image.Image) -> PIL.Image.Image:
+    """A Pillow image as the server opens it."""
+    (message,) = chat_request([Image(image), "What?"], {}).messages
+    sent = PIL.Image.open(io.BytesIO(message.content[0].image.source.data))
+    sent.load()
+    return sent
+
+
+def test_images_of_pillow_keep_their_orientation_and_nothing_else_of_their_exif_data() -> None:
+    file, exif = io.BytesIO(), PIL.Image.Exif()
+    exif[ExifTags.Base.Orientation], exif[ExifTags.Base.Artist] = 6, "someone"
+    PIL.Image.new("RGB", (40, 20), "red").save(file, "JPEG", exif=exif)
+    sent = sent_as(PIL.Image.open(file))
+    assert upright_rgb(sent, WHITE).size == (20, 40)
+    assert dict(sent.getexif()) == {ExifTags.Base.Orientation: 6}
+    assert not sent_as(PIL.Image.new("RGB", (40, 20))).getexif()
+
+
+@pytest.mark.parametrize("mode", ["PA", "RGBa", "RGBA", "LA", "P", "I;16B", "I;16", "CMYK"])
+def test_images_of_pillow_look_as_they_do_to_the_server(mode: str) -> None:
+    if mode.startswith("I"):
+        image = PIL.Image.new("I", (8, 8), 40_000).convert(mode)
+    else:
+        image = PIL.Image.new("RGBA", (8, 8), (200, 30, 40, 0))
+        image = (image.convert("P") if mode == "PA" else image).convert(mode)
+    assert sent_as(image).mode in (mode, "RGBA", "RGB", "I;16")
+    assert upright_rgb(sent_as(image), WHITE).tobytes() == upright_rgb(image, WHITE).tobytes()
 
 
 @pytest.mark.parametrize("key", ["conversation-7", "a" * 128])

@@ -11,10 +11,15 @@ from glimpse.v1 import content_pb2, media_pb2
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    from PIL.Image import Exif
     from PIL.Image import Image as PillowImage
 
 _URL_SCHEMES = ("http://", "https://", "data:", "file://")
 _PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"})
+_CONVERSIONS = {"PA": ("RGBA",), "RGBa": ("RGBA",), "La": ("LA",), "I;16B": ("I", "I;16")}
+"""Pillow's modes with more than RGB → how they are converted. The others become RGB, unless PNG has them."""
+_ORIENTATION = 0x0112
+"""EXIF's tag."""
 _COLOUR_TYPES = {3: RGB, 4: RGBA}
 """By channels."""
 
@@ -68,6 +73,23 @@ def _encode_array(array: "npt.NDArray[np.uint8]") -> bytes:
 
 
 def _encode_png(image: "PillowImage") -> bytes:
-    file = io.BytesIO()
-    (image if image.mode in _PNG_MODES else image.convert("RGB")).save(file, "PNG", compress_level=1)
+    """Returns an image as PNG, with the orientation of its EXIF data, and nothing else of it."""
+    file, exif = io.BytesIO(), _orientation_only(image)
+    for mode in () if image.mode in _PNG_MODES else _CONVERSIONS.get(image.mode, ("RGB",)):
+        image = image.convert(mode)
+    image.save(file, "PNG", compress_level=1, exif=exif)
     return file.getvalue()
+
+
+def _orientation_only(image: "PillowImage") -> "Exif | None":
+    """Returns the image's EXIF data without what is not its orientation; None without one."""
+    try:
+        exif = image.getexif()
+        orientation = exif.get(_ORIENTATION)
+    except Exception:  # Pillow raises any exception for corrupt EXIF, which alone is no reason not to send an image
+        return None
+    if orientation is None:
+        return None
+    kept = type(exif)()
+    kept[_ORIENTATION] = orientation
+    return kept
