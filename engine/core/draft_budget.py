@@ -15,9 +15,10 @@ from functools import cache, partial
 from itertools import accumulate, takewhile
 
 from glimpse.engine.core.ngram_proposer import ModelProposer, NgramProposer
-from glimpse.engine.core.prefill_budget import NUM_FREE_TOKENS
 from glimpse.engine.core.sequence import Sequence
 
+NUM_FREE_TOKENS = 16
+"""Tokens of a step on a CPU that take little longer than one: it reads all weights anyway."""
 MIN_CHANCE = 0.15
 """A draft token that is accepted less often is not verified, however little that seems to cost."""
 MIN_GAIN = 1.05

@@ -184,7 +184,8 @@ class _Schedule:
         self._state, self._costs = state, costs
         self._budget = state.prefill_budget
         self._max_tokens = limits.max_batch_tokens
-        self._max_sequences = min(limits.max_sequences, limits.num_states or limits.max_sequences)
+        self._max_sequences = limits.max_running
+        self._num_expected = state.num_expected_decodes
         self._num_free_blocks = [tables.num_free for tables in state.tables]
         is_shared = state.queue.num_urgent_clients > 1
         self._max_decodes = (state.decode_turns.max_decodes() if is_shared else None) or limits.max_sequences
@@ -300,7 +301,7 @@ class _Schedule:
     def _begin_step(self) -> None:
         most = self._max_tokens
         if self._running:
-            most = self._budget.num_prompt_tokens or most
+            most = self._budget.num_prompt_tokens(self._num_decodes, num_expected=self._num_expected)
         elif self._state.decode_turns.expects_newcomers:
             most = self._budget.num_brief_tokens
         self._tokens = min(self._max_tokens - self._num_decodes, most)

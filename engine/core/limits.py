@@ -43,6 +43,11 @@ class SchedulerLimits:
     """States for sequences and snapshots. 0: the model's layers keep none."""
 
     @property
+    def max_running(self) -> int:
+        """The most sequences that run at a time: each can have a token in each step, and has a state."""
+        return min(self.max_sequences, self.max_batch_tokens, self.num_states or self.max_sequences)
+
+    @property
     def sliding_window(self) -> SlidingWindow | None:
         """The window of layers with blocks of their own; None without any."""
         return SlidingWindow(num_tokens=self.window, block_size=self.block_size) if self.num_sliding_blocks else None

@@ -1,32 +1,33 @@
-"""How many prompt tokens a step may take while other sequences decode, so that decoding does not slow down too much.
+"""How many prompt tokens a step may take while sequences decode, so that decoding does not slow down too much.
 
-Pure arithmetic over the work and the durations of recent steps. The expected duration of a step is that of a step that
-only decodes, plus what each prompt token and each encoded medium adds, plus what the first prompt token adds: on a GPU
-a step that only decodes is replayed, and any other one launches its kernels one by one.
+Pure arithmetic over the durations of recent steps. What a step takes is read off a curve over its tokens, whatever they
+are: a decode and a prompt token pass through the same weights. So the curve shows where tokens still come free, because
+weights are read anyway, and where each costs time. On a GPU steps that only decode have a curve of their own: they are
+replayed, and any other step launches its kernels one by one.
 """
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import accumulate, pairwise
 from statistics import median
 
-NUM_FREE_TOKENS = 16
-"""Prompt tokens that a decoding step may take in any case on a CPU: it reads all weights anyway, so they cost little. A
-step with no more than these therefore still measures decoding, and a prompt never stops entirely."""
+NUM_LEAST_TOKENS = 8
+"""Prompt tokens that a step with decodes may take in any case on a CPU, so that a prompt never stops entirely."""
 NUM_GPU_TOKENS = 512
-"""Prompt tokens on a GPU, where a step with one prompt token takes about as long as one with a few hundred: fewer would
-repeat the cost of its launches. None of them measures decoding."""
+"""Prompt tokens that such a step may take on a GPU, where one takes about as long as a few hundred: fewer would repeat
+the cost of its launches."""
+NUM_UNTRIED_TOKENS = 64
+"""Prompt tokens in a decoding step until one that only decodes has been measured, at the latest after two steps."""
 SAMPLE_INTERVAL = 32
-"""After so many steps with prompt tokens on a GPU, one only decodes, to measure that."""
+"""After so many steps with prompt tokens one only decodes, to measure that."""
+LATE = 1.5
+"""A step that takes this multiple of what it should counts as several: decodes may have become slower, too."""
 NUM_BRIEF_TOKENS = 128
 """Prompt tokens of a step that is to be short: enough to compute nearly as fast as in a long one."""
-NUM_UNTRIED_TOKENS = 64
-"""Prompt tokens in a decoding step until their cost has been measured."""
 DEFAULT_MEDIA_WEIGHT = 2.0
 """Cost of encoding one placeholder token, in prompt tokens, until it has been measured."""
 WINDOW = 8
-"""Number of recent steps of each kind that count: enough for a median to ignore a single delayed step."""
+"""Number of recent steps of each size that count: enough for a median to ignore a single delayed step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,39 +35,76 @@ class StepWork:
     """What a step computes."""
 
     num_decodes: int
-    """Sequences that decode: each has one token in the step."""
+    """Sequences that decode: each has one token in the step, and its draft tokens."""
     num_prompt_tokens: int
     """All other tokens."""
     num_media_tokens: int
     """Placeholder tokens of the media that are encoded."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cost:
-    """What a number of tokens added to the duration of a step."""
+class StepCurve:
+    """What steps of so many tokens took recently, and what others would take.
 
-    num_tokens: int
-    seconds: float
+    Steps between two powers of two are one point of the curve, which is a straight line between points and from zero.
+    """
 
+    def __init__(self) -> None:
+        self._steps: dict[int, deque[tuple[int, float]]] = {}  # bits of the number of tokens → (tokens, seconds)
+        self._medians: dict[int, tuple[float, float]] = {}  # of each of these
+        self._changed = set[int]()  # those whose median is older
+        self._curve = [(0.0, 0.0)]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CostLine:
-    """What prompt tokens add to the duration of a step: a line."""
+    def observe(self, num_tokens: int, seconds: float) -> None:
+        """Records how long a step took."""
+        bits = num_tokens.bit_length()
+        self._steps.setdefault(bits, deque(maxlen=WINDOW)).append((num_tokens, seconds))
+        self._changed.add(bits)
 
-    fixed_seconds: float = 0.0
-    """Added by any number of them."""
-    seconds_per_token: float = 0.0
+    @property
+    def _points(self) -> list[tuple[float, float]]:
+        """(tokens, seconds), both ascending. Computed when it is wanted: steps that only decode are many and short."""
+        if self._changed:
+            for bits in self._changed:
+                sizes, times = zip(*self._steps[bits], strict=True)
+                self._medians[bits] = median(sizes), median(times)
+            self._changed.clear()
+            points = sorted(self._medians.values())
+            # Fewer tokens never take longer: what says so is older, or was delayed by other processes.
+            times = accumulate((seconds for _, seconds in reversed(points)), min)
+            sizes = (num_tokens for num_tokens, _ in reversed(points))
+            self._curve = [(0.0, 0.0), *reversed([*zip(sizes, times, strict=True)])]
+        return self._curve
 
-    def num_tokens_within(self, seconds: float, bound: int) -> int:
-        """Returns how many tokens take no more than `seconds`, at most `bound`."""
-        spare_seconds = max(0.0, seconds - self.fixed_seconds)
-        if spare_seconds < bound * self.seconds_per_token:
-            return int(spare_seconds / self.seconds_per_token)
-        return bound
+    @property
+    def most_tokens(self) -> float:
+        """Tokens of the largest steps that were measured."""
+        return self._points[-1][0]
+
+    @property
+    def seconds_per_token(self) -> float:
+        """What a token adds to a step, between the smallest and the largest measured; 0 if none is."""
+        points = self._points
+        (least, least_seconds), (most, most_seconds) = points[min(1, len(points) - 2)], points[-1]
+        return (most_seconds - least_seconds) / (most - least) if most else 0.0
+
+    def seconds(self, num_tokens: int) -> float:
+        """Returns what a step with so many tokens takes; with more than were measured, as long as with those."""
+        for (less, less_seconds), (more, more_seconds) in pairwise(self._points):
+            if num_tokens <= more:
+                return less_seconds + (more_seconds - less_seconds) * (num_tokens - less) / (more - less)
+        return self._points[-1][1]
+
+    def num_tokens_within(self, seconds: float) -> int:
+        """Returns how many tokens a step takes in `seconds`, at most twice as many as were measured."""
+        for (less, less_seconds), (more, more_seconds) in pairwise(self._points):
+            if seconds < more_seconds:
+                return int(less + (more - less) * (seconds - less_seconds) / (more_seconds - less_seconds))
+        most, most_seconds = self._points[-1]
+        return int(most * min(seconds / most_seconds, 2.0)) if most_seconds else int(2 * most)
 
 
 class PrefillBudget:
-    """Estimates costs from recent steps and derives the budget."""
+    """Learns what steps take, and derives the budget."""
 
     def __init__(self, *, max_slowdown: float, uses_gpu: bool = False) -> None:
         """
@@ -74,27 +112,30 @@ class PrefillBudget:
             max_slowdown: How long a step with decodes may take, as a multiple of a step that only decodes; at least 1.
         """
         self._max_slowdown = max_slowdown
-        self._min_tokens = NUM_GPU_TOKENS if uses_gpu else NUM_FREE_TOKENS
-        self._num_free_tokens = 0 if uses_gpu else NUM_FREE_TOKENS
-        self._num_since_decode = SAMPLE_INTERVAL  # decoding steps since one that measured decoding
-        self._decode_seconds: deque[float] = deque(maxlen=WINDOW)
-        self._prompt_costs: deque[_Cost] = deque(maxlen=WINDOW)
-        self._prompt_cost = _CostLine()
-        self._media_costs: deque[_Cost] = deque(maxlen=WINDOW)
+        self._min_tokens = NUM_GPU_TOKENS if uses_gpu else NUM_LEAST_TOKENS
+        self._num_since_decode = SAMPLE_INTERVAL if uses_gpu else SAMPLE_INTERVAL - 2  # steps that decoded and did more
+        self._knows_decodes = False
+        self._steps = StepCurve()
+        self._decodes = StepCurve() if uses_gpu else self._steps
+        self._media_costs: deque[tuple[int, float]] = deque(maxlen=WINDOW)  # (placeholder tokens, seconds)
+
+    def num_prompt_tokens(self, num_decodes: int, *, num_expected: int = 0) -> int:
+        """Returns how many prompt tokens a step with decodes may take, media converted into them.
+
+        At least `NUM_LEAST_TOKENS` on a CPU and `NUM_GPU_TOKENS` on a GPU.
+
+        Args:
+            num_expected: Decodes of later steps that set the pace already now, if they are more.
+        """
+        if not self._knows_decodes:
+            return max(self._min_tokens, NUM_UNTRIED_TOKENS)
+        seconds = self._max_slowdown * self._decodes.seconds(max(num_decodes, num_expected))
+        return max(self._min_tokens, self._steps.num_tokens_within(seconds) - num_decodes)
 
     @property
-    def num_prompt_tokens(self) -> int:
-        """Prompt tokens that a step with decodes may take, media converted into them.
-
-        At least `NUM_FREE_TOKENS` on a CPU. On a GPU at least `NUM_GPU_TOKENS`, or 0 in a step that measures decoding.
-        """
-        if not self._num_free_tokens and self._num_since_decode >= SAMPLE_INTERVAL:
-            return 0
-        # A cost is only trusted for up to twice as many tokens as were measured: past some number it rises.
-        most_tried = max((cost.num_tokens for cost in self._prompt_costs), default=0)
-        bound = max(NUM_UNTRIED_TOKENS, 2 * most_tried)
-        spare_seconds = (self._max_slowdown - 1) * self._expected_decode_seconds
-        return max(self._min_tokens, self._prompt_cost.num_tokens_within(spare_seconds, bound))
+    def is_decode_due(self) -> bool:
+        """The next step with decodes takes no prompt tokens, to measure that."""
+        return self._num_since_decode >= SAMPLE_INTERVAL
 
     @property
     def num_brief_tokens(self) -> int:
@@ -104,51 +145,24 @@ class PrefillBudget:
     @property
     def media_weight(self) -> float:
         """Cost of encoding one placeholder token, in prompt tokens."""
-        prompt, media = self._prompt_cost.seconds_per_token, _seconds_per_token(self._media_costs)
-        return media / prompt if prompt and media else DEFAULT_MEDIA_WEIGHT
+        num_tokens, seconds = map(sum, zip(*self._media_costs, strict=True)) if self._media_costs else (0, 0.0)
+        token_seconds = self._steps.seconds_per_token
+        return seconds / num_tokens / token_seconds if seconds and token_seconds else DEFAULT_MEDIA_WEIGHT
 
-    def observe(self, work: StepWork, seconds: float, *, decode_seconds: float | None = None) -> None:
-        """Records the duration of a step. `decode_seconds`: what its decodes take, if they are fewer than usual."""
-        if decode_seconds is None:
-            decode_seconds = self._expected_decode_seconds
-        added_seconds = max(0.0, seconds - decode_seconds)
-        self._num_since_decode += work.num_decodes > 0
+    def observe(self, work: StepWork, seconds: float, encode_seconds: float = 0.0) -> None:
+        """Records how long a step took, and its encoder."""
         if work.num_media_tokens:
-            line = self._prompt_cost
-            added_seconds -= line.fixed_seconds + work.num_prompt_tokens * line.seconds_per_token
-            self._media_costs.append(_Cost(num_tokens=work.num_media_tokens, seconds=max(0.0, added_seconds)))
-        elif work.num_prompt_tokens > self._num_free_tokens:
-            self._prompt_costs.append(_Cost(num_tokens=work.num_prompt_tokens, seconds=added_seconds))
-            self._prompt_cost = _fit(self._prompt_costs)
+            self._media_costs.append((work.num_media_tokens, encode_seconds))
+        num_tokens = work.num_decodes + work.num_prompt_tokens
+        if not num_tokens:
+            return
+        curve, is_late = self._steps if work.num_prompt_tokens else self._decodes, False
+        seconds = max(seconds - encode_seconds, 0.0)
+        if work.num_decodes and (work.num_prompt_tokens or self._num_since_decode):
+            is_late = num_tokens <= curve.most_tokens and seconds > LATE * curve.seconds(num_tokens)
+        curve.observe(num_tokens, seconds)
+        if not work.num_prompt_tokens:
+            self._knows_decodes |= work.num_decodes > 0
+            self._num_since_decode = SAMPLE_INTERVAL - 2 if is_late else 0
         elif work.num_decodes:
-            self._decode_seconds.append(seconds)
-            self._num_since_decode = 0
-
-    @property
-    def _expected_decode_seconds(self) -> float:
-        return median(self._decode_seconds) if self._decode_seconds else 0.0
-
-
-def _fit(costs: Sequence[_Cost]) -> _CostLine:
-    """Returns the line through the mean of the costs with the median of the slopes between them.
-
-    Costs of similar numbers of tokens say nothing about the slope. Without others, and where the line would fall or
-    begin below zero, it goes through the origin: that is right for as many tokens as were measured.
-    """
-    pairs = (sorted(pair, key=lambda cost: cost.num_tokens) for pair in combinations(costs, 2))
-    slopes = [
-        (more.seconds - less.seconds) / (more.num_tokens - less.num_tokens)
-        for less, more in pairs
-        if more.num_tokens >= 2 * less.num_tokens
-    ]
-    slope = median(slopes) if slopes else 0.0
-    average = _seconds_per_token(costs)
-    if not 0 < slope < average:
-        return _CostLine(seconds_per_token=average)
-    fixed_seconds = sum(cost.seconds - slope * cost.num_tokens for cost in costs) / len(costs)
-    return _CostLine(fixed_seconds=fixed_seconds, seconds_per_token=slope)
-
-
-def _seconds_per_token(costs: Sequence[_Cost]) -> float:
-    num_tokens = sum(cost.num_tokens for cost in costs)
-    return sum(cost.seconds for cost in costs) / num_tokens if num_tokens else 0.0
+            self._num_since_decode += SAMPLE_INTERVAL // 4 if is_late else 1

@@ -129,10 +129,9 @@ class Scheduler:
         # Without samples a runner need not wait until its device has computed the step.
         if any(chunk.samples for chunk in scheduled.plan.chunks):
             self._costs.observe(scheduled, seconds, encode_seconds)
-            work, turns = scheduled.work, self.state.decode_turns
-            turns.observe(work, seconds)
-            decode_seconds = turns.expected_seconds(work.num_decodes) if scheduled.leaves_out_decodes else None
-            self.state.prefill_budget.observe(work, seconds, decode_seconds=decode_seconds)
+            work = scheduled.work
+            self.state.decode_turns.observe(work, seconds)
+            self.state.prefill_budget.observe(work, seconds, encode_seconds)
             if not work.num_prompt_tokens + work.num_media_tokens:
                 num_decodes, num_draft_tokens = len(scheduled.sequences), scheduled.num_draft_tokens
                 self.state.draft_budget.observe(

@@ -23,6 +23,7 @@ class SchedulerState:
 
     def __init__(self, limits: SchedulerLimits) -> None:
         self.block_size = limits.block_size
+        self._max_running = limits.max_running
         self.block_pool = BlockPool(limits.num_blocks)
         self.encoder_cache = EncoderCache(
             bytes_per_row=limits.encoder_bytes_per_row,
@@ -74,6 +75,13 @@ class SchedulerState:
         if sliding is None:
             return num_used
         return max(num_used, self.block_pool.num_blocks * sliding.num_used // (sliding.num_used + sliding.num_free))
+
+    @property
+    def num_expected_decodes(self) -> int:
+        """How many sequences of one client decode once all have a place: its pace then is its pace before. With several
+        clients 0: none is slowed down by what another sends."""
+        num_sequences = len(self.running) + self.queue.num_waiting
+        return min(num_sequences, self._max_running) if self.queue.has_one_client else 0
 
     def add(self, sequence: Sequence) -> None:
         """Queues a new sequence."""

@@ -48,8 +48,6 @@ class ScheduledStep:
     work: StepWork
     num_admitted_tokens: int = 0
     """All prompt tokens of these sequences."""
-    leaves_out_decodes: bool = False
-    """Sequences that could decode do not, because several clients share the step."""
 
     @property
     def num_draft_tokens(self) -> int:
@@ -85,10 +83,7 @@ class StepPlanner:
         self._encoder_cache = state.encoder_cache
         self._block_size = limits.block_size
         self._background_waits = state.queue.background_waits
-        # Each running sequence can have a token in each step.
-        self._max_sequences = min(
-            limits.max_sequences, limits.max_batch_tokens, limits.num_states or limits.max_sequences
-        )
+        self._max_sequences = limits.max_running
         self._states = state.states
         # Budgets.
         self._max_tokens = self._num_tokens_left = limits.max_batch_tokens
@@ -134,7 +129,6 @@ class StepPlanner:
             num_cached_tokens=self._num_cached_tokens,
             num_admitted_tokens=self._num_admitted_tokens,
             num_preemptions=self._num_preemptions,
-            leaves_out_decodes=bool(self._left_out),
             work=StepWork(
                 num_decodes=self._max_tokens - self._num_tokens_left - self._num_prompt_tokens,
                 num_prompt_tokens=self._num_prompt_tokens,
@@ -203,7 +197,11 @@ class StepPlanner:
             return
         # A newcomer's prompt may take the tokens of those that are left out for it.
         num_more = min(num_left_out, newcomer.num_tokens) if newcomer else 0
-        self._num_prompt_tokens_left = budget.num_prompt_tokens + num_more
+        self._num_prompt_tokens_left = num_more
+        if newcomer or not budget.is_decode_due:
+            num_decodes = len(chosen) + sum(self._num_draft_tokens.values())
+            num_expected = self._state.num_expected_decodes
+            self._num_prompt_tokens_left += budget.num_prompt_tokens(num_decodes, num_expected=num_expected)
 
     def _newcomer(self) -> Sequence | None:
         """Returns the next sequence to be admitted if it is a newcomer's, and finds a place and blocks."""

@@ -89,11 +89,6 @@ class DecodeTurns:
         elif work.num_decodes >= NUM_LARGE and work.num_decodes > self._recent_limit:
             self._large.append((work.num_decodes, seconds))
 
-    def expected_seconds(self, num_decodes: int) -> float | None:
-        """Returns how long a step with only these decodes takes; None if it has not been measured."""
-        costs = self._costs()
-        return None if costs is None else costs[0] + num_decodes * costs[1]
-
     def max_decodes(self, *, least: int = NUM_LEAST, stretch: float = STRETCH) -> int | None:
         """Returns how many decodes a step may take, and no fewer than `least`; None if any number may.
 

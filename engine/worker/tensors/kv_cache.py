@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from glimpse.engine.checkpoint.model_config.decoder import KVHeads, LayerKind, StateSizes, TextConfig
+from glimpse.engine.core.draft_budget import NUM_FREE_TOKENS
 from glimpse.engine.core.memory.sliding_window import SlidingWindow
-from glimpse.engine.core.prefill_budget import NUM_FREE_TOKENS
 from glimpse.engine.protocol.config import EngineOptions, KvCacheDType
 
 SCALE_BYTES = 4

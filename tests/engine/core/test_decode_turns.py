@@ -88,11 +88,6 @@ def test_bound_follows_from_recent_steps(steps: Many[tuple[StepWork, float]], nu
     assert turns_after(*steps).max_decodes() == num_decodes
 
 
-def test_expected_seconds_of_a_step():
-    assert turns_after(decodes(4, 1.94), decodes(104, 2.94)).expected_seconds(60) == pytest.approx(2.5)
-    assert turns_after(decodes(4, 2.0)).expected_seconds(60) is None
-
-
 def test_one_client_is_not_bounded():
     turns, decoding = turns_after(decodes(4, 0.5), decodes(104, 10.5)), sequences_of([[1] * 100])
     assert all(turns.begin_step(decoding, is_shared=False) == decoding for _ in range(100))

@@ -8,7 +8,6 @@ import pytest
 
 from glimpse.engine.core.prefill_budget import (
     NUM_GPU_TOKENS,
-    SAMPLE_INTERVAL,
     PrefillBudget,
     StepWork,
 )
@@ -26,22 +25,19 @@ def decodes(seconds: float, num_prompt_tokens: int = 0) -> tuple[StepWork, float
 @pytest.mark.parametrize(
     ("steps", "num_tokens"),
     [
-        pytest.param([], 0, id="decoding is measured first"),
         pytest.param([decodes(1.0)], NUM_GPU_TOKENS, id="prompts not measured"),
         pytest.param([decodes(1.0), decodes(9.0, 600)], NUM_GPU_TOKENS, id="too slow for any prompt token"),
-        pytest.param([decodes(1.0), decodes(4.0, 600), decodes(6.0, 1400)], 1400, id="1.5 s, and 2.5 ms a token"),
-        pytest.param([decodes(1.0), decodes(4.0, 600), decodes(5.0, 800)], 1000, id="similar sizes: 5 ms a token"),
-        pytest.param([decodes(1.0), decodes(3.0, 200), decodes(3.0, 800)], 1250, id="all cost the same: try more"),
-        pytest.param([decodes(1.0), *[decodes(2.5, 1)] * 8, decodes(3.5, 801)], 1602, id="one token is no decode"),
-        pytest.param([decodes(1.0), *[decodes(2.0, 600)] * (SAMPLE_INTERVAL - 1)], 1200, id="measured lately"),
-        pytest.param([decodes(1.0), *[decodes(2.0, 600)] * SAMPLE_INTERVAL], 0, id="to be measured again"),
+        pytest.param([decodes(1.0), decodes(4.0, 600), decodes(7.0, 1400)], 1133, id="1.75 s, and 3.75 ms a token"),
+        pytest.param([decodes(1.0), decodes(4.0, 600)], 902, id="one size: in proportion"),
+        pytest.param([decodes(1.0), decodes(3.0, 200), decodes(3.0, 800)], 1604, id="all cost the same: try more"),
+        pytest.param([decodes(1.0), *[decodes(2.5, 1)] * 8, decodes(7.0, 801)], 624, id="one token is no decode"),
     ],
 )
 def test_prompt_tokens_of_a_decoding_step(steps: Many[tuple[StepWork, float]], num_tokens: int):
     budget = PrefillBudget(max_slowdown=6.0, uses_gpu=True)
     for work, seconds in steps:
         budget.observe(work, seconds)
-    assert budget.num_prompt_tokens == pytest.approx(num_tokens, abs=1)
+    assert budget.num_prompt_tokens(4) == pytest.approx(num_tokens, abs=1)
 
 
 def test_launches_count_for_their_own_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,16 +4,27 @@ from collections.abc import Sequence
 from statistics import median
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from glimpse.engine.core.prefill_budget import (
     DEFAULT_MEDIA_WEIGHT,
-    NUM_FREE_TOKENS,
+    NUM_LEAST_TOKENS,
     NUM_UNTRIED_TOKENS,
+    SAMPLE_INTERVAL,
     PrefillBudget,
+    StepCurve,
     StepWork,
 )
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
-from tests.engine.core.timed_core import MEDIA_TOKEN_SECONDS, PROMPT_TOKEN_SECONDS, TimedCore, text
+from tests.engine.core.timed_core import (
+    DECODE_SECONDS,
+    MEDIA_TOKEN_SECONDS,
+    PROMPT_TOKEN_SECONDS,
+    TimedCore,
+    TimedRunner,
+    text,
+)
 
 MAX_SLOWDOWN = 2.5
 
@@ -26,67 +37,103 @@ def prompt(num_tokens: int, seconds: float) -> tuple[StepWork, float]:
     return StepWork(num_decodes=0, num_prompt_tokens=num_tokens, num_media_tokens=0), seconds
 
 
+def media(num_prompt_tokens: int, num_media_tokens: int) -> tuple[StepWork, float]:
+    """Takes 1 s without the encoder where it has 9 prompt tokens, 2 s where it has more."""
+    work = StepWork(num_decodes=0, num_prompt_tokens=num_prompt_tokens, num_media_tokens=num_media_tokens)
+    return work, 1.0 if num_prompt_tokens == 9 else 2.0
+
+
 def budget_after(*steps: tuple[StepWork, float], max_slowdown: float = 3.0) -> PrefillBudget:
-    pace = PrefillBudget(max_slowdown=max_slowdown)
+    budget = PrefillBudget(max_slowdown=max_slowdown)
     for work, seconds in steps:
-        pace.observe(work, seconds)
-    return pace
+        budget.observe(work, seconds)
+    return budget
 
 
 @pytest.mark.parametrize(
     ("steps", "num_tokens"),
     [
         pytest.param([], NUM_UNTRIED_TOKENS, id="nothing measured"),
-        pytest.param([decodes(1.0)], NUM_UNTRIED_TOKENS, id="prompts not measured"),
-        pytest.param([prompt(500, 5.0)], NUM_FREE_TOKENS, id="decoding not measured"),
-        pytest.param([prompt(500, 5.0), decodes(1.0)], 200, id="2 s to spare, 10 ms a token"),
-        pytest.param([prompt(500, 50.0), decodes(1.0)], 20, id="2 s to spare, 100 ms a token"),
-        pytest.param([prompt(500, 500.0), decodes(1.0)], NUM_FREE_TOKENS, id="too slow for any prompt token"),
-        pytest.param([decodes(1.0), decodes(2.0, 100)], 200, id="time beyond a decode counts for the prompt"),
-        pytest.param([decodes(1.0), decodes(1.0, 100)], 200, id="at most twice the measured size"),
-        pytest.param([decodes(1.0), decodes(0.5, 20)], NUM_UNTRIED_TOKENS, id="faster than a decode"),
-        pytest.param([prompt(500, 5.0), *[decodes(1.0)] * 5, *[decodes(9.0)] * 3], 200, id="slow outliers are ignored"),
+        pytest.param([prompt(500, 5.0)], NUM_UNTRIED_TOKENS, id="decoding not measured"),
+        pytest.param([decodes(1.0)], NUM_LEAST_TOKENS, id="prompts not measured"),
+        pytest.param([decodes(1.0), decodes(1.0, 8)], 20, id="at most twice the measured size"),
+        pytest.param([prompt(504, 6.0), decodes(1.0)], 200, id="2 s to spare, 10 ms a token"),
+        pytest.param([prompt(504, 51.0), decodes(1.0)], 20, id="2 s to spare, 100 ms a token"),
+        pytest.param([prompt(500, 500.0), decodes(1.0)], NUM_LEAST_TOKENS, id="too slow for any prompt token"),
+        pytest.param([decodes(1.0), decodes(1.0, 12), decodes(3.0, 100), decodes(9.0, 200)], 100, id="some are free"),
+        pytest.param([decodes(9.0), decodes(1.0, 96)], 196, id="no step takes longer than a larger one"),
+        pytest.param([prompt(504, 6.0), *[decodes(1.0)] * 5, *[decodes(9.0)] * 3], 200, id="slow outliers are ignored"),
         pytest.param(
-            [prompt(500, 5.0), *[decodes(9.0)] * 9, *[decodes(1.0)] * 8], 200, id="old measurements are ignored"
+            [prompt(504, 6.0), *[decodes(9.0)] * 9, *[decodes(1.0)] * 8], 200, id="old measurements are ignored"
         ),
-        pytest.param(
-            [prompt(500, 5.0), decodes(1.0, NUM_FREE_TOKENS)], 200, id="a few prompt tokens still measure decoding"
-        ),
-        pytest.param([decodes(1.0), prompt(10, 9.0)], NUM_UNTRIED_TOKENS, id="a short prompt is no measurement"),
+        pytest.param([prompt(504, 6.0), decodes(1.0), decodes(1.16, 16)], 200, id="a few prompt tokens are no decode"),
     ],
 )
 def test_prompt_tokens_of_a_decoding_step(steps: Sequence[tuple[StepWork, float]], num_tokens: int):
-    assert budget_after(*steps).num_prompt_tokens == num_tokens
+    assert budget_after(*steps).num_prompt_tokens(4) == pytest.approx(num_tokens, abs=1)
 
 
 def test_prompts_progress_even_if_no_slowdown_is_allowed():
-    assert budget_after(prompt(500, 5.0), decodes(1.0), max_slowdown=1.0).num_prompt_tokens == NUM_FREE_TOKENS
+    assert budget_after(prompt(500, 5.0), decodes(1.0), max_slowdown=1.0).num_prompt_tokens(4) == NUM_LEAST_TOKENS
+
+
+def test_more_decodes_to_come_set_the_pace():
+    budget = budget_after(decodes(1.0), prompt(104, 2.0), prompt(1000, 24.4))
+    assert budget.num_prompt_tokens(4) == pytest.approx(100 + 1.0 / 0.025, abs=1)
+    assert budget.num_prompt_tokens(4, num_expected=54) == pytest.approx(100 + 2.5 / 0.025, abs=1)
+    assert budget.num_prompt_tokens(4, num_expected=2) == budget.num_prompt_tokens(4)
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_due"),
+    [
+        pytest.param([prompt(500, 5.0)], False, id="not measured"),
+        pytest.param([prompt(500, 5.0), *[decodes(2.0, 60)] * 2], True, id="not measured for two steps"),
+        pytest.param([decodes(1.0), *[decodes(2.0, 60)] * (SAMPLE_INTERVAL - 1)], False, id="measured lately"),
+        pytest.param([decodes(1.0), *[decodes(2.0, 60)] * SAMPLE_INTERVAL], True, id="to be measured again"),
+        pytest.param([decodes(1.0), decodes(2.0, 60), *[decodes(2.0, 60)] * 30], False, id="31 steps ago"),
+        pytest.param([decodes(1.0), decodes(2.0, 60), decodes(4.0, 60), *[decodes(2.0, 60)] * 24], True, id="one late"),
+        pytest.param([decodes(1.0), decodes(2.0, 60), decodes(1.4)], False, id="measured"),
+        pytest.param([decodes(1.0), decodes(2.0, 60), decodes(1.6), decodes(2.0, 60)], False, id="it was slower"),
+        pytest.param([decodes(1.0), decodes(2.0, 60), decodes(1.6), *[decodes(2.0, 60)] * 2], True, id="slower: soon"),
+        pytest.param([decodes(1.0), *[prompt(500, 5.0)] * SAMPLE_INTERVAL], False, id="steps without decodes"),
+    ],
+)
+def test_decoding_is_measured_from_time_to_time(steps: Sequence[tuple[StepWork, float]], is_due: bool):
+    assert budget_after(*steps).is_decode_due is is_due
+
+
+@given(steps=st.lists(st.tuples(st.integers(1, 3000), st.floats(0.001, 100))), seconds=st.floats(0, 1000))
+def test_steps_are_sized_by_what_they_take(steps: list[tuple[int, float]], seconds: float):
+    curve = StepCurve()
+    for num_tokens, measured in steps:
+        curve.observe(num_tokens, measured)
+    times = [curve.seconds(num_tokens) for num_tokens in range(0, 3000, 7)]
+    assert times == sorted(times), "more tokens never take less"
+    within = curve.num_tokens_within(seconds)
+    assert curve.seconds(within) <= seconds * (1 + 1e-9)
+    assert within <= 2 * max((num_tokens for num_tokens, _ in steps), default=0)
 
 
 @pytest.mark.parametrize(
     ("steps", "weight"),
     [
         ([], DEFAULT_MEDIA_WEIGHT),
-        ([prompt(100, 1.0)], DEFAULT_MEDIA_WEIGHT),
-        ([(StepWork(num_decodes=0, num_prompt_tokens=9, num_media_tokens=100), 3.0)], DEFAULT_MEDIA_WEIGHT),
-        ([prompt(100, 1.0), (StepWork(num_decodes=0, num_prompt_tokens=100, num_media_tokens=100), 4.0)], 3.0),
-        (
-            [
-                decodes(1.0),
-                decodes(2.0, 100),
-                (StepWork(num_decodes=4, num_prompt_tokens=50, num_media_tokens=100), 6.5),
-            ],
-            5.0,
-        ),
+        ([(decodes(1.0), 0.0), (prompt(104, 2.0), 0.0)], DEFAULT_MEDIA_WEIGHT),
+        ([(media(9, 50), 3.0)], 3.0 / 50 / (1.0 / 9)),
+        ([(decodes(1.0), 0.0), (prompt(104, 2.0), 0.0), (media(104, 50), 2.0)], 4.0),
     ],
 )
-def test_media_weight_is_the_measured_cost(steps: Sequence[tuple[StepWork, float]], weight: float):
-    assert budget_after(*steps).media_weight == pytest.approx(weight)
+def test_media_weight_is_the_measured_cost(steps: Sequence[tuple[tuple[StepWork, float], float]], weight: float):
+    budget = PrefillBudget(max_slowdown=3.0)
+    for (work, seconds), encode_seconds in steps:
+        budget.observe(work, seconds + encode_seconds, encode_seconds)
+    assert budget.media_weight == pytest.approx(weight)
 
 
-def core_with_streams(num_streams: int, *, max_slowdown: float = MAX_SLOWDOWN) -> tuple[TimedCore, float]:
+def core_with_streams(num_streams: int, *, decode_seconds: float = DECODE_SECONDS) -> tuple[TimedCore, float]:
     """Returns a core with running answers, and their median gap without other work."""
-    station = TimedCore(max_slowdown=max_slowdown)
+    station = TimedCore(max_slowdown=MAX_SLOWDOWN, runner=TimedRunner(decode_seconds=decode_seconds))
     for index in range(num_streams):
         station.submit(text(f"stream {index}", 200))
     station.run(60)
@@ -94,8 +141,12 @@ def core_with_streams(num_streams: int, *, max_slowdown: float = MAX_SLOWDOWN) -
 
 
 @pytest.mark.parametrize("num_streams", [1, 4, 16])
-def test_long_prompt_bounds_inter_token_gaps_and_progresses(num_streams: int):
-    station, quiet_seconds = core_with_streams(num_streams)
+@pytest.mark.parametrize(
+    "decode_seconds",
+    [pytest.param(DECODE_SECONDS, id="bound by reading"), pytest.param(DECODE_SECONDS / 6, id="bound by products")],
+)
+def test_long_prompt_bounds_inter_token_gaps_and_progresses(num_streams: int, decode_seconds: float):
+    station, quiet_seconds = core_with_streams(num_streams, decode_seconds=decode_seconds)
     num_before = len(station.gaps("stream 0"))
     station.submit(text("long", 4000))
     first_token_seconds = station.run_until_first_token("long")
@@ -103,6 +154,19 @@ def test_long_prompt_bounds_inter_token_gaps_and_progresses(num_streams: int):
     assert max(gaps) <= 3 * quiet_seconds
     assert median(gaps) >= 0.7 * MAX_SLOWDOWN * quiet_seconds, "the allowed time is used"
     assert first_token_seconds <= 2 * 4000 * PROMPT_TOKEN_SECONDS
+
+
+def test_requests_of_one_client_keep_the_pace_that_all_of_them_will_have():
+    station, _ = core_with_streams(1, decode_seconds=DECODE_SECONDS / 6)
+    for index in range(15):
+        station.submit(text(str(index), 512))
+    num_before = len(station.gaps("stream 0"))
+    station.run_until_first_token("14")
+    gaps = station.gaps("stream 0")[num_before:]
+    station.run(20)
+    all_decode = median(station.gaps("stream 0")[-10:])
+    assert max(gaps) <= 1.2 * MAX_SLOWDOWN * all_decode
+    assert median(gaps) >= 0.7 * MAX_SLOWDOWN * all_decode, "prompts take what that leaves"
 
 
 def test_prompt_takes_whole_steps_if_nothing_decodes():
