@@ -141,7 +141,8 @@ def _explained(conversation: ChatHistory) -> Generator[None]:
     except BrokenPipeError:
         raise  # `glimpse.server.cli.app` handles it
     except OSError as error:
-        sys.exit(f"glimpse: cannot read {error.filename}: {error.strerror}")
+        what = f"read {error.filename}" if error.filename else "write the answer"
+        sys.exit(f"glimpse: cannot {what}: {error.strerror}")
     except (ValueError, IncompleteError) as error:
         sys.exit(f"glimpse: {error}")
     except GlimpseError as error:
@@ -168,7 +169,11 @@ def _meant(flag: str) -> str:
 
 
 def _read_question() -> str:
-    text = sys.stdin.read()
+    try:
+        text = sys.stdin.read()
+        text.encode()  # in some locales, bytes of other encodings were read as surrogates
+    except UnicodeError:
+        raise UsageError("'QUESTION': expected a text in UTF-8 in standard input, got other bytes") from None
     if not text.strip():
         raise UsageError("'QUESTION': expected a text, got an empty standard input")
     return text

@@ -130,6 +130,23 @@ def test_explains_failures(arguments: tuple[str, ...], message: str) -> None:
     assert "Traceback" not in errors
 
 
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_a_question_in_another_encoding_is_refused(locale: str) -> None:
+    command = (sys.executable, "-m", "glimpse", "chat")
+    variables = os.environ | {"LC_ALL": locale}
+    done = subprocess.run(command, cwd=ROOT, input=b"caf\xe9", capture_output=True, env=variables, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"'QUESTION': expected a text in UTF-8 in standard input" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has this file")
+def test_an_answer_that_cannot_be_written_is_said_to_be_that(target: str) -> None:
+    command = (sys.executable, "-m", "glimpse", "chat", "Hello", target, *SHORT)
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "glimpse: cannot write the answer: No space left on device\n")
+
+
 def test_refuses_an_unknown_kind_of_media(target: str, tmp_path: Path) -> None:
     video = tmp_path / "a.mp4"
     video.write_bytes(b"no video")
