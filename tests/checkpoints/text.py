@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Mapping
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +179,10 @@ _SIZES: Mapping[str, Any] = {
 }
 
 
-def _models() -> Mapping[str, Any]:
+@cache
+def _models() -> tuple[Mapping[str, Any], torch.Tensor]:
+    """Returns models with weights of one sequence of random numbers, and where in it the next ones begin."""
+    torch.manual_seed(0)
     models: dict[str, Any] = {
         "qwen2": Qwen2ForCausalLM(Qwen2Config(**_SIZES)),
         "qwen3": Qwen3ForCausalLM(Qwen3Config(**_SIZES, head_dim=32)),
@@ -204,7 +209,7 @@ def _models() -> Mapping[str, Any]:
             "qwen3_5 moe": Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig(**_without_mlp(QWEN3_5_TRAITS), **SHARED_EXPERT)),
             "lfm2": Lfm2ForCausalLM(Lfm2Config(**{**_SIZES, **LFM2_TRAITS})),
         }
-    return models
+    return models, torch.get_rng_state()
 
 
 FAMILIES = (
@@ -234,8 +239,9 @@ def _without_mlp(traits: Mapping[str, Any]) -> dict[str, Any]:
 
 def make_text_checkpoint(path: Path, family: str) -> Path:
     """Writes a checkpoint of a family into the folder `path` and returns it."""
-    torch.manual_seed(0)
-    model = _models()[family].float()
+    models, random_numbers = _models()
+    model = deepcopy(models[family]).float()
+    torch.set_rng_state(random_numbers)
     _draw_norms_and_biases(model)
     model.save_pretrained(path)
     make_tokenizer().save(str(path / "tokenizer.json"))

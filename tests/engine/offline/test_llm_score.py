@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from glimpse.engine.core.core import Core
 from glimpse.engine.errors import EngineError
-from glimpse.offline.llm import LLM, InputError
+from glimpse.engine.protocol.messages import Embed
+from glimpse.offline.llm import LLM, EmbeddingOutput, InputError
+from glimpse.offline.run import run_embeddings
 from tests.checkpoints.text import make_reranker_checkpoint
 from tests.engine.offline.llm_inputs import load
 from tests.oracles.pooling import next_token_logits
@@ -53,10 +56,15 @@ def test_reranking_returns_the_best_documents_first(llm: LLM) -> None:
     assert [each.document for each in ranked] == [DOCUMENTS[each.index] for each in ranked]
 
 
-def test_documents_may_be_more_than_a_server_takes(llm: LLM) -> None:
-    """The engine caches what repeats, so that one document is enough to compare with."""
+def test_documents_may_be_more_than_a_server_takes(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are the same document, which is computed once."""
+
+    def computed_once(core: Core, embeds: Sequence[Embed], *, progress: bool) -> list[EmbeddingOutput]:
+        return run_embeddings(core, embeds[:1], progress=progress) * len(embeds)
+
     number = 2050
     (alone,) = llm.score("the sea", DOCUMENTS[0], progress=False)
+    monkeypatch.setattr("glimpse.offline.llm.run_embeddings", computed_once)
     for queries in ("the sea", ["the sea"] * number):
         scores = [each.score for each in llm.score(queries, [DOCUMENTS[0]] * number, progress=False)]
         assert scores == pytest.approx([alone.score] * number, abs=1e-5)
