@@ -59,6 +59,11 @@ def available_memory(node: int | None = None, root: Path = ROOT) -> int | None:
     return max(0, min((machine * _KIB, *_left_by_groups(root), *_left_on_node(node, root))))
 
 
+def gib(num_bytes: int) -> str:
+    """Returns a size in GiB, as messages tell it."""
+    return f"{num_bytes / (1 << 30):.1f} GiB"
+
+
 def count_oom_kills(root: Path = ROOT) -> int | None:
     """Returns how many processes Linux has killed for lack of memory since it started. None where it does not say."""
     return _read_table(root / "proc/vmstat").get("oom_kill")

@@ -36,6 +36,7 @@ from huggingface_hub.utils import build_hf_headers, filter_repo_objects
 
 from glimpse.engine.checkpoint.gguf.file_names import choose, encoder_of, parts_of, types_of
 from glimpse.engine.errors import CheckpointError
+from glimpse.native.memory import gib
 
 _AT_ONCE = 4
 """Files that are downloaded at the same time."""
@@ -137,9 +138,7 @@ def _download_large(files: Sequence["_MissingFile"]) -> None:
     missing = sum(file.num_bytes - file.num_bytes_here for file in files)
     files[0].blob.parent.mkdir(parents=True, exist_ok=True)
     if (free := shutil.disk_usage(files[0].blob.parent).free) < missing:
-        sizes = (
-            f"{missing / (1 << 30):.1f} GiB are to be downloaded, and the disk of the cache has {free / (1 << 30):.1f}"
-        )
+        sizes = f"{gib(missing)} are to be downloaded, and the disk of the cache has {gib(free)}"
         raise _DownloadError(f"{sizes}; HF_HUB_CACHE names another folder")
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         all(threads.map(_MissingFile.download, files))

@@ -95,6 +95,12 @@ class CompletionGenerator:
         """
         return Stream(partial(self._generate, request, call, usage))
 
+    async def complete(self, request: GenerationRequest, call: CallContext) -> tuple[list[Delta], Usage]:
+        """Returns all deltas of `generate`, and the usage. Raises the same."""
+        usage = Usage()
+        async with aclosing(self.generate(request, call, usage)) as deltas:
+            return [delta async for delta in deltas], usage
+
     async def _generate(
         self, request: GenerationRequest, call: CallContext, usage: Usage, own: Stream[Delta]
     ) -> AsyncGenerator[Delta, None]:

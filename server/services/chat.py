@@ -50,9 +50,7 @@ class ChatHandlers:
         await self._set_kinds(request, call)
         head, chat = await call.parse(self.begin, request, call, streaming=False)
         del request  # which has the media's bytes
-        usage = Usage()
-        async with aclosing(self.generator.generate(chat.generation, call, usage)) as stream:
-            deltas = [delta async for delta in stream]
+        deltas, usage = await self.generator.complete(chat.generation, call)
         return await run_sized(call.client, rendering_size(deltas), render_response, head, chat, deltas, usage)
 
     def stream(self, request: chat_pb2.CreateChatCompletionRequest, call: CallContext) -> Stream[_Chunk]:

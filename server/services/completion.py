@@ -39,9 +39,7 @@ class CompletionHandlers:
         """CreateCompletion. Joins the deltas of a stream."""
         renderer, completion = await call.parse(self._begin, request, call, streaming=False)
         del request
-        usage = Usage()
-        async with aclosing(self.generator.generate(completion.generation, call, usage)) as stream:
-            deltas = [delta async for delta in stream]
+        deltas, usage = await self.generator.complete(completion.generation, call)
         return await run_sized(call.client, rendering_size(deltas), renderer.response, deltas, usage)
 
     def stream(self, request: completion_pb2.CreateCompletionRequest, call: CallContext) -> Stream[_Chunk]:

@@ -14,6 +14,7 @@ from glimpse.engine.checkpoint.families.spec import LargestMedium
 from glimpse.engine.core.plan import NO_STATE, ChunkStates, Encode, SequenceChunk, SequenceStart, StepPlan
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.sampling_params import SamplingParams
+from glimpse.native.memory import gib
 
 DEFAULT_CPU_BYTES = 1 << 30
 
@@ -56,7 +57,7 @@ def kv_cache_bytes(use: MemoryUse, *, utilization: float) -> int:
     left = int(utilization * use.total) - use.used
     if left <= 0:
         parts = ", ".join(
-            f"{_gib(num_bytes)} {name}"
+            f"{gib(num_bytes)} {name}"
             for name, num_bytes in (
                 ("by other programs and CUDA", use.foreign),
                 ("by the weights", use.weights),
@@ -66,7 +67,7 @@ def kv_cache_bytes(use: MemoryUse, *, utilization: float) -> int:
             )
         )
         raise CheckpointError(
-            f"--gpu-memory-utilization {utilization}: no memory is left for the KV cache. Of {_gib(use.total)}, "
+            f"--gpu-memory-utilization {utilization}: no memory is left for the KV cache. Of {gib(use.total)}, "
             f"{parts} are used. Lower --max-batch-tokens or --max-sequences, or quantize the weights"
         )
     return left
@@ -173,7 +174,3 @@ def _step(lengths: list[int], block_size: int, media: tuple[Encode, ...]) -> Ste
 
 def _encode_of(medium: LargestMedium) -> Encode:
     return Encode(key=_KEY, kind=medium.kind, grid=medium.grid, content=memoryview(bytes(medium.num_bytes)))
-
-
-def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / (1 << 30):.1f} GiB"

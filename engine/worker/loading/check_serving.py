@@ -53,6 +53,7 @@ from glimpse.engine.worker.loading.resolve import (
 from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.tensors.kv_cache import CachePlan, CacheShape
+from glimpse.native.memory import gib
 
 _READ_BYTES = 512 << 20
 """Much larger than the caches of most machines."""
@@ -182,8 +183,8 @@ def _does_not_fit(config: EngineConfig, memory: Memory, available: int) -> str:
     else:
         advice = "free memory, or lower --kv-cache-bytes, --max-batch-tokens or --max-sequences"
     return (
-        f"memory: the weights, the KV cache and the largest step take {_gib(memory.needed)},"
-        f" {_gib(available)} are available; {advice}"
+        f"memory: the weights, the KV cache and the largest step take {gib(memory.needed)},"
+        f" {gib(available)} are available; {advice}"
     )
 
 
@@ -272,10 +273,6 @@ def _read_rate(device: torch.device, repeats: int = 4) -> float:
         words.sum().item()
         seconds.append(time.perf_counter() - begun)
     return _READ_BYTES / min(seconds)
-
-
-def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / (1 << 30):.1f} GiB"
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from glimpse.engine.worker.execution.memory_profile import DEFAULT_CPU_BYTES, fo
 from glimpse.engine.worker.loading.resolve import context_window
 from glimpse.engine.worker.loading.weight_files import read_header
 from glimpse.engine.worker.tensors.kv_cache import CachePlan, CacheShape
-from glimpse.native.memory import available_memory
+from glimpse.native.memory import available_memory, gib
 
 Scheme: TypeAlias = Literal["int8", "int4"] | None
 
@@ -57,10 +57,10 @@ class MemoryNeeds:
         for scheme, num_bytes in self.weights.items():
             if num_bytes + self.besides <= available:
                 return scheme
-        sizes = ", ".join(f"{_gib(size)} in {self._title(scheme)}" for scheme, size in self.weights.items())
+        sizes = ", ".join(f"{gib(size)} in {self._title(scheme)}" for scheme, size in self.weights.items())
         raise CheckpointError(
-            f"--quantization auto: the weights take {sizes}, and serving {_gib(self.besides)} besides;"
-            f" {_gib(available)} are available. Free memory, lower --kv-cache-bytes, --encoder-cache-bytes,"
+            f"--quantization auto: the weights take {sizes}, and serving {gib(self.besides)} besides;"
+            f" {gib(available)} are available. Free memory, lower --kv-cache-bytes, --encoder-cache-bytes,"
             " --max-batch-tokens or --max-sequences, or serve a smaller model"
         )
 
@@ -72,8 +72,8 @@ class MemoryNeeds:
                 break
             last, verb = scheme, "exceed"
         return (
-            f"{self._title(chosen)}: {_gib(self.weights[last])} of weights in {self._title(last)} and"
-            f" {_gib(self.besides)} besides {verb} the {_gib(available)} available"
+            f"{self._title(chosen)}: {gib(self.weights[last])} of weights in {self._title(last)} and"
+            f" {gib(self.besides)} besides {verb} the {gib(available)} available"
         )
 
     def _title(self, scheme: Scheme) -> str:
@@ -201,7 +201,3 @@ def _tensors(model: nn.Module) -> Iterator[torch.Tensor]:
 def _row_values(width: int, intermediate_size: int) -> int:
     """Values that a layer holds at once for a token: about six of its width, and three of its MLP's."""
     return 6 * width + 3 * intermediate_size
-
-
-def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / (1 << 30):.1f} GiB"

@@ -28,6 +28,7 @@ from glimpse.engine.worker.quantize.folder import WeightWriter, copy_files, new_
 from glimpse.engine.worker.quantize.gguf_file import SOURCE_TYPES, BlockRounding, BlockWriter, GgufTensors, new_name
 from glimpse.engine.worker.quantize.layers import Round, StoredPart, linears
 from glimpse.engine.worker.quantize.rounding import Method, Rounded, round_matrix
+from glimpse.native.memory import gib
 
 GROUP_SIZES = (32, 64, 128)
 _NUM_SEEN, _NUM_HELD_OUT, _TEXT_TOKENS = 8, 4, 512
@@ -237,4 +238,4 @@ def _bytes_of_folder(path: Path, stored: StoredTensors, recipe: Recipe) -> int:
 def _check_space(folder: Path, num_bytes: int) -> None:
     needed = num_bytes + _SPARE_BYTES
     if needed > (free := shutil.disk_usage(folder).free):
-        raise CheckpointError(f"'OUT': expected {needed / 2**30:.1f} GiB of free space, got {free / 2**30:.1f} GiB")
+        raise CheckpointError(f"'OUT': expected {gib(needed)} of free space, got {gib(free)}")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from glimpse.client import Client, GlimpseError
 from glimpse.native.compiler import cache_folder
-from glimpse.native.memory import available_memory
+from glimpse.native.memory import available_memory, gib
 from glimpse.native.processors import cpu_quota, num_processors, usable_processors
 from glimpse.server.cli.machine.findings import Finding, Verdict
 from glimpse.server.lifecycle.addresses import address, local_host
@@ -50,7 +50,7 @@ def memory(available: int | None) -> Finding:
     """Looks at the memory that is available; None if the system does not say."""
     if available is None:
         return Finding(name="memory", text="the system does not say how much is available")
-    text = f"{available / (1 << 30):.1f} GiB available"
+    text = f"{gib(available)} available"
     if available >= _MIN_MEMORY:
         return Finding(name="memory", text=text)
     remedy = "free memory or raise the limit of the container; --kv-cache-bytes 256MiB and smaller caches need less"

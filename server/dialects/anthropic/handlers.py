@@ -38,9 +38,7 @@ class MessagesHandlers:
     ) -> anthropic_pb2.CreateMessageResponse:
         message, chat = await call.parse(self._begin, request, call, streaming=False)
         del request  # which has the media's bytes
-        usage = Usage()
-        async with aclosing(self.chat.generator.generate(chat.generation, call, usage)) as stream:
-            deltas = [delta async for delta in stream]
+        deltas, usage = await self.chat.generator.complete(chat.generation, call)
         await run_sized(call.client, rendering_size(deltas), render_message, message, deltas, usage)
         return message
 

@@ -43,9 +43,7 @@ class ResponsesHandlers:
             if recording is not None:
                 await recording.begin(request)
             del request, history  # which have the media's bytes
-            usage = Usage()
-            async with aclosing(self.chat.generator.generate(chat.generation, call, usage)) as stream:
-                deltas = [delta async for delta in stream]
+            deltas, usage = await self.chat.generator.complete(chat.generation, call)
             await run_sized(call.client, rendering_size(deltas), render_response, response, deltas, usage)
             if recording is not None:
                 await recording.finish(response)

@@ -177,7 +177,7 @@ def test_a_download_goes_on_where_it_was(hub: Hub, user: Path, is_damaged: bool)
 def test_a_download_that_the_disk_cannot_hold_is_refused(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 1 << 20})
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
-    with pytest.raises(CheckpointError, match=r"the disk of the cache has 0\.0; HF_HUB_CACHE names another folder"):
+    with pytest.raises(CheckpointError, match=r"the disk of the cache has 0\.0 GiB; HF_HUB_CACHE names another folder"):
         resolve_checkpoint("org/name")
     assert not hub.sent_bytes[WEIGHTS.name]
 
