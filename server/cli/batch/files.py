@@ -9,13 +9,12 @@ from typing import BinaryIO
 
 import msgspec
 
-from glimpse.server.batches.lines import BatchLine, parse_line
+from glimpse.server.batches.lines import BatchLine, LineResult, parse_line
 from glimpse.server.errors import InvalidRequest
 from glimpse.usage import UsageError
 
-
-class _Finished(msgspec.Struct):
-    custom_id: str
+_BEGINNING = b'{"id":"batch_req_'
+"""The first bytes of each line of results."""
 
 
 def check_requests(path: Path, urls: Collection[str]) -> set[str]:
@@ -57,8 +56,10 @@ def open_results(path: Path) -> Generator[tuple[BinaryIO, set[str]]]:
     A line that a crash cut off is removed.
 
     Raises:
-        UsageError: it cannot be written, another process writes it, or it has other lines.
+        UsageError: it cannot be written, another process writes it, or it has other lines, which are left as they are.
     """
+    if path.exists() and not path.is_file():  # a device may never end
+        raise UsageError(f"'{path}': expected a file for results, got another kind of file")
     try:
         with path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -66,6 +67,8 @@ def open_results(path: Path) -> Generator[tuple[BinaryIO, set[str]]]:
             names, num_bytes = set[str](), 0
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
+                    if line[: len(_BEGINNING)] != _BEGINNING[: len(line)]:
+                        raise _no_result(path, number)
                     break
                 names.add(_name_of(line, path, number))
                 num_bytes += len(line)
@@ -80,7 +83,11 @@ def open_results(path: Path) -> Generator[tuple[BinaryIO, set[str]]]:
 
 def _name_of(line: bytes, path: Path, number: int) -> str:
     try:
-        return msgspec.json.decode(line, type=_Finished).custom_id
+        return msgspec.json.decode(line, type=LineResult).custom_id
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        message = f"'{path}', line {number}: expected a result of a batch, got another line; name another file"
-        raise UsageError(message) from error
+        raise _no_result(path, number) from error
+
+
+def _no_result(path: Path, number: int) -> UsageError:
+    message = f"'{path}', line {number}: expected a result of a batch, got another line; name another file"
+    return UsageError(message)

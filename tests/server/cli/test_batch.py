@@ -135,7 +135,7 @@ def test_goes_on_where_it_was_stopped(
         assert "the same command goes on" in output
     stopped = results.read_text()
     assert 3 <= stopped.count("\n") < len(names)
-    results.write_text(stopped + '{"custom_id": "r23", "resp')  # as a crash may leave it
+    results.write_text(stopped + '{"id":"batch_req_1","custom_id":"r23","resp')  # as a crash may leave it
     status, output = run(requests, results, target)
     assert status == 0, output
     assert results.read_text().startswith(stopped)
@@ -210,4 +210,19 @@ def test_results_are_one_run_s_at_a_time(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="line 1: expected a result of a batch"), open_results(results):
         pass
     with pytest.raises(UsageError, match="No such file"), open_results(tmp_path / "no folder" / "out.jsonl"):
+        pass
+
+
+@pytest.mark.parametrize("content", [line("a", {}), line("a", {}).strip(), "a note"])
+def test_a_file_that_has_no_results_is_left_as_it_is(tmp_path: Path, content: str) -> None:
+    """Such as that of the requests, whose last line may lack its end."""
+    (file := tmp_path / "in.jsonl").write_text(content)
+    with pytest.raises(UsageError, match="line 1: expected a result of a batch"), open_results(file):
+        pass
+    assert file.read_text() == content
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has this file, which never ends")
+def test_results_are_not_written_to_a_device() -> None:
+    with pytest.raises(UsageError, match="expected a file for results"), open_results(Path("/dev/full")):
         pass
