@@ -29,7 +29,8 @@ class MediaErrorCode(StrEnum):
     NOT_CACHED = "media_not_cached"
     """The request refers to media by uuid or upload handle, and nothing is cached under it."""
     STORE_UNAVAILABLE = "media_store_unavailable"
-    """The request needs the media store that replicas share, which cannot be reached; a later attempt may succeed."""
+    """The request needs the media store that replicas share, which cannot be reached, or the state folder, which cannot
+    be written; a later attempt may succeed."""
     OVERLOADED = "overloaded"
     """The media of all requests together exceed the memory budget; a later attempt may succeed."""
     WORKER_KILLED = "media_worker_killed"
@@ -55,8 +56,8 @@ def too_large(max_bytes: int, what: str = "a file") -> MediaError:
 
 
 def store_unavailable(advice: str) -> MediaError:
-    """Returns the error for a request that needs the shared media store; `advice` says what the client can do."""
-    message = f"the media store that the servers share cannot be reached; {advice}"
+    """Returns the error for a request that needs the store of media; `advice` says what the client can do."""
+    message = f"the server's --media-store is not reached, or the disk of its --state-folder is full; {advice}"
     return MediaError(MediaErrorCode.STORE_UNAVAILABLE, message)
 
 

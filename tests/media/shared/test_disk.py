@@ -10,6 +10,8 @@ from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.errors import MediaError
 from glimpse.media.shared.disk import DiskStore
 from glimpse.media.shared.keys import Area
+from glimpse.media.shared.sqlite_file import SqliteFile
+from glimpse.media.shared.values import store_errors
 from glimpse.media.sources.uploads import FileDetails, Uploads
 
 TENANT, OTHER = (f"{digit}" * 32 + "." for digit in "ab")
@@ -40,6 +42,17 @@ async def test_an_upload_outlives_its_process(tmp_path: Path) -> None:
     assert await after.remove(TENANT, stored.handle)
     assert await after.find(TENANT, stored.handle) is None
     await disk.close()
+
+
+async def test_a_full_disk_is_told_as_one(tmp_path: Path) -> None:
+    database = SqliteFile(tmp_path / "a.sqlite", "CREATE TABLE IF NOT EXISTS a (b BLOB)")
+    await database.run(lambda file: file.execute("PRAGMA max_page_count = 2"))
+    with (
+        pytest.raises(MediaError, match="the disk of its --state-folder is full; try again"),
+        store_errors("try again"),
+    ):
+        await database.run(lambda file: file.execute("INSERT INTO a VALUES (zeroblob(100000))"))
+    await database.close()
 
 
 async def test_the_least_recently_used_leave_and_a_purge_removes_one_tenant_s(tmp_path: Path) -> None:
