@@ -34,7 +34,6 @@ from tests.e2e.stack import Stack
 from tests.engine.replies import reply_with
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
 
 REQUESTS: list[tuple[str, Descriptor, dict[str, Any]]] = [
     # the path, the request's descriptor, a minimal request
