@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from math import ceil
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol.messages import RequestStats, StepStats
@@ -86,8 +87,8 @@ class Admission:
             excess = max(1.0, seconds - self._max_queue_seconds)
             raise EngineError(
                 EngineErrorCode.OVERLOADED,
-                f"the request would wait for about {seconds:.0f} s behind others of the same client, longer than "
-                f"{self._max_queue_seconds:g} s (the server's --max-queue-seconds); retry in {excess:.0f} s",
+                f"the request would wait for about {ceil(seconds)} s behind others of the same client, longer than "
+                f"{self._max_queue_seconds:g} s (the server's --max-queue-seconds); retry in {ceil(excess)} s",
                 retry_after_seconds=excess,
             )
 

@@ -52,6 +52,14 @@ async def test_request_that_would_wait_too_long_is_refused():
     await in_call(admission, "b", lambda _: None)
 
 
+async def test_a_refusal_tells_no_shorter_time_than_its_header():
+    admission = measured(100)
+    admission.estimator.add_waiting("a", 6240)
+    with pytest.raises(EngineError, match=r"for about 63 s .* longer than 60 s .* retry in 3 s") as refused:
+        admission.check("a")
+    assert refused.value.retry_after_seconds == pytest.approx(2.4)
+
+
 async def test_the_time_of_the_running_step_is_waited_no_more():
     """On a slow machine a step takes half of the longest wait."""
     now = 1000.0  # long after the engine had its last step
