@@ -129,7 +129,7 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     """Token ids that end the answer, in addition to the model's end tokens. They are not part of the text."""
     min_tokens: int = 0
-    """End tokens and stop token ids are not generated before this number of tokens."""
+    """End tokens and stop token ids are not generated before this number of tokens, and stop strings do not count."""
     ignore_eos: bool = False
     """The model's end tokens do not end the answer."""
     logprobs: int | None = None

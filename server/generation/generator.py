@@ -281,6 +281,7 @@ class CompletionGenerator:
             self._tokenizer,
             stop=request.sampling.stop,
             include_stop=request.sampling.include_stop_str_in_output,
+            min_tokens=request.sampling.min_tokens,
             logprobs=request.sampling.logprobs,
             hidden_ids=hidden,
         )

@@ -238,6 +238,7 @@ EFFECTS: list[tuple[dict[str, Any], Callable[[Answer, Answer], bool]]] = [
         and answer.body["choices"][0]["finish_reason"] == "stop"),
     ({"logit_bias": {I: 100}, "stop": "III", "include_stop_str_in_output": True},
         lambda _, answer: answer.content == "III" and answer.body["choices"][0]["finish_reason"] == "stop"),
+    ({"logit_bias": {I: 100}, "stop": "III", "min_tokens": 6}, lambda _, answer: answer.content == "I" * 4),
     ({"logit_bias": {I: 100}, "return_token_ids": True}, lambda plain, answer: "prompt_token_ids" not in plain.body
         and answer.body["choices"][0]["token_ids"] == [int(I)] * 12
         and len(answer.body["prompt_token_ids"]) == answer.body["usage"]["prompt_tokens"]),

@@ -133,6 +133,7 @@ class OutputProcessor:
         *,
         stop: Sequence[str] = (),
         include_stop: bool = False,
+        min_tokens: int = 0,
         logprobs: int | None = None,
         hidden_ids: Collection[int] | None = None,
     ) -> None:
@@ -140,12 +141,15 @@ class OutputProcessor:
         Args:
             stop: Non-empty stop strings.
             include_stop: The stop string that ends the completion is part of its text.
+            min_tokens: A stop string that these first tokens complete does not end the completion.
             logprobs: See `SamplingParams`; None: `Delta.tokens` stays empty.
             hidden_ids: Tokens to leave out of the text. Default: the special tokens.
         """
         self._tokenizer = tokenizer
         self._detokenizer = Detokenizer(tokenizer, hidden_ids=hidden_ids)
         self._stops = StopMatcher(stop, include=include_stop)
+        self._num_early = min_tokens
+        """Tokens to come that no stop string ends at."""
         self._logprobs = logprobs
         self._looks_at_each = bool(stop) or logprobs is not None
         """Whether it matters which token brings which text."""
@@ -170,7 +174,8 @@ class OutputProcessor:
             visible = visible[:-1]  # without the token that ended it
         text, num_read = self._read(visible, event.logprobs)
         if event.finish is not None and not self._stops.matched:
-            text += self._stops.feed(self._detokenizer.finish()) + self._stops.finish()
+            rest = self._stops.feed(self._detokenizer.finish(), may_end=self._num_early == 0)
+            text += rest + self._stops.finish()
         self._num_released += len(text)
         stopped = bool(self._stops.matched)
         finish = FinishReason.STOP if stopped else event.finish
@@ -193,7 +198,8 @@ class OutputProcessor:
                 self._withheld.append(_token_text(self._tokenizer, token_id, logprobs[index], self._num_decoded))
             new = self._detokenizer.feed((token_id,))
             self._num_decoded += len(new)
-            text += self._stops.feed(new)
+            text += self._stops.feed(new, may_end=self._num_early == 0)
+            self._num_early = max(0, self._num_early - 1)
             if self._stops.matched:
                 return text, index + 1
         return text, len(token_ids)

@@ -23,14 +23,20 @@ class StopMatcher:
         self.matched = ""
         """The stop string, once one was found; `feed` and `finish` return nothing from then on."""
 
-    def feed(self, text: str) -> str:
-        """Adds the next text and returns what can be released."""
+    def feed(self, text: str, *, may_end: bool = True) -> str:
+        """Adds the next text and returns what can be released.
+
+        Args:
+            may_end: False: a stop string that is complete in this text does not count.
+        """
         if not self._stops:
             return text
         if self.matched:
             return ""
+        num_withheld = len(self._withheld)
         text = self._withheld + text
-        end, self.matched = self._cut(text) or (self._safe_length(text), "")
+        cut = self._cut(text, num_withheld) if may_end else None
+        end, self.matched = cut or (self._safe_length(text), "")
         self._withheld = "" if self.matched else text[end:]
         return text[:end]
 
@@ -39,9 +45,12 @@ class StopMatcher:
         withheld, self._withheld = self._withheld, ""
         return withheld
 
-    def _cut(self, text: str) -> tuple[int, str] | None:
-        """Returns the stop string that is complete first, behind where the text ends: at its start, or its end."""
-        found = ((text.find(stop), stop) for stop in self._stops)
+    def _cut(self, text: str, num_before: int) -> tuple[int, str] | None:
+        """Returns the stop string that is complete first, behind where the text ends: at its start, or its end.
+
+        It is not complete in the first `num_before` characters.
+        """
+        found = ((text.find(stop, max(0, num_before - len(stop) + 1)), stop) for stop in self._stops)
         ends = [(start + len(stop), start, stop) for start, stop in found if start >= 0]
         if not ends:
             return None

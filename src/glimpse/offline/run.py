@@ -128,6 +128,7 @@ def _begin(request: Generate, tokenizer: Tokenizer) -> _InProgress:
         tokenizer,
         stop=request.sampling.stop,
         include_stop=request.sampling.include_stop_str_in_output,
+        min_tokens=request.sampling.min_tokens,
         logprobs=request.sampling.logprobs,
         hidden_ids=None if request.sampling.skip_special_tokens else (),
     )

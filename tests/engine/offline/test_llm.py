@@ -189,6 +189,8 @@ def test_a_stop_string_ends_the_completion(llm: LLM) -> None:
     including = SamplingParams(temperature=0, max_tokens=12, stop=(stop,), include_stop_str_in_output=True)
     assert llm.generate("the", including)[0].outputs[0].text == answer[: answer.index(stop)] + stop
     assert len(cut.outputs[0].token_ids) < len(whole.outputs[0].token_ids)
+    late = SamplingParams(temperature=0, max_tokens=12, min_tokens=len(cut.outputs[0].token_ids), stop=stop)
+    assert len(llm.generate("the", late)[0].outputs[0].token_ids) > late.min_tokens, "min_tokens comes first"
     (after,) = llm.generate("the", GREEDY)
     assert after.outputs == whole.outputs
 

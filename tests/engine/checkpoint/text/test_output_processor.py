@@ -72,6 +72,21 @@ def test_deltas_join_to_the_text_up_to_the_first_stop_string(
     assert all(delta.finish is None for delta in deltas[:-1])
 
 
+@given(token_ids=TOKEN_IDS, stops=STOPS, cuts=st.lists(st.integers(0, 30), max_size=8), min_tokens=st.integers(0, 30))
+def test_stop_strings_count_from_the_least_number_of_tokens_on(
+    token_ids: list[int], stops: list[str], cuts: list[int], min_tokens: int
+) -> None:
+    # The text that the first tokens bring, then that of each other token.
+    detokenizer = Detokenizer(TOKENIZER)
+    pieces = [detokenizer.feed((token_id,)) for token_id in token_ids] + [detokenizer.finish()]
+    whole, num_early = "".join(pieces), len("".join(pieces[:min_tokens]))
+    late = [end for end in range(num_early + 1, len(whole) + 1) if whole[:end].endswith(tuple(stops))]
+    processor = OutputProcessor(TOKENIZER, stop=stops, include_stop=True, min_tokens=min_tokens)
+    deltas = deltas_of(processor, events_of(token_ids, cuts, FinishReason.LENGTH))
+    assert "".join(delta.text for delta in deltas) == (whole[: late[0]] if late else whole)
+    assert bool(deltas[-1].stop_string) == bool(late)
+
+
 def test_ten_thousand_streamed_completions_equal_the_whole_ones() -> None:
     """Words of many scripts, split characters and stray bytes; stop strings from the completion and others."""
     draw = random.Random(0)
