@@ -7,9 +7,11 @@ needs them (bench/results/engine.md has both).
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import CDLL
 from itertools import accumulate, takewhile
+from operator import truediv
+from statistics import median
 
 import torch
 from torch import nn
@@ -26,9 +28,9 @@ _MEASURED_BYTES = 256 << 20
 """Weights that are read in each round: more than caches hold."""
 _LEAST_BYTES = 64 << 20
 """Fewer weights stay in caches, where no distance matters."""
-_ROUNDS = 5
+_ROUNDS = 7
 _WORTHWHILE = 0.97
-"""A distance is preferred to shorter ones if the time is at most this share of theirs."""
+"""A distance is preferred to shorter ones if the time is less than this share of theirs."""
 
 
 def set_prefetching(model: nn.Module, library: CDLL) -> int:
@@ -40,7 +42,7 @@ def set_prefetching(model: nn.Module, library: CDLL) -> int:
     forced, linears = os.environ.get(VARIABLE), measured_linears(model)
     if forced and not forced.isdecimal():
         raise CheckpointError(f"{VARIABLE}: expected a number of bytes, such as 4096, or 0, got {forced}")
-    distance = int(forced) if forced else _fastest(linears, library)
+    distance = int(forced) if forced else fastest(_measured(linears, library)) if linears else DISTANCES[0]
     library.glimpse_set_prefetch(distance)
     if forced or linears:
         _log.info("weights are prefetched %d bytes ahead", distance)
@@ -57,18 +59,24 @@ def measured_linears(model: nn.Module) -> Sequence[PackedLinear]:
     return linears[:count]
 
 
-def _fastest(linears: Sequence[PackedLinear], library: CDLL) -> int:
+def _measured(linears: Sequence[PackedLinear], library: CDLL) -> Mapping[int, Sequence[float]]:
+    """Returns the seconds that one row through the linears takes at each distance, in rounds that try all of them."""
     inputs = [torch.ones(1, each.in_features, dtype=each.dtype) for each in linears]
-    shortest = dict.fromkeys(DISTANCES, float("inf"))
-    for _ in range(_ROUNDS if linears else 0):
-        for distance in DISTANCES:
+    times: dict[int, list[float]] = {distance: [] for distance in DISTANCES}
+    for _ in range(_ROUNDS):
+        for distance, own in times.items():
             library.glimpse_set_prefetch(distance)
             begin = time.perf_counter()
             for linear, x in zip(linears, inputs, strict=True):
                 linear(x)
-            shortest[distance] = min(shortest[distance], time.perf_counter() - begin)
-    best = DISTANCES[0]
-    for distance in DISTANCES[1:]:
-        if shortest[distance] < _WORTHWHILE * shortest[best]:
+            own.append(time.perf_counter() - begin)
+    return times
+
+
+def fastest(times: Mapping[int, Sequence[float]]) -> int:
+    """Returns the best distance. Times of one round are compared: memory that others use, too, is slow for a while."""
+    best, *others = times
+    for distance in others:
+        if median(map(truediv, times[distance], times[best])) < _WORTHWHILE:
             best = distance
     return best

@@ -1,6 +1,7 @@
 """The prefill budget: its arithmetic, and the inter-token gaps that result."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 
 import pytest
@@ -109,7 +110,7 @@ def test_steps_are_sized_by_what_they_take(steps: list[tuple[int, float]], secon
     for num_tokens, measured in steps:
         curve.observe(num_tokens, measured)
     times = [curve.seconds(num_tokens) for num_tokens in range(0, 3000, 7)]
-    assert times == sorted(times), "more tokens never take less"
+    assert all(more >= less * (1 - 1e-9) for less, more in pairwise(times)), "more tokens never take less"
     within = curve.num_tokens_within(seconds)
     assert curve.seconds(within) <= seconds * (1 + 1e-9)
     assert within <= 2 * max((num_tokens for num_tokens, _ in steps), default=0)

@@ -9,7 +9,7 @@ from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.native import prefetching
 from glimpse.engine.worker.native.library import Level, choose_level, load_library
 from glimpse.engine.worker.native.linear import PackedLinear, WeightMemory
-from glimpse.engine.worker.native.prefetching import DISTANCES, VARIABLE, measured_linears, set_prefetching
+from glimpse.engine.worker.native.prefetching import DISTANCES, VARIABLE, fastest, measured_linears, set_prefetching
 from tests.engine.levels import at_each_level, needs_kernels
 
 pytestmark = needs_kernels
@@ -57,3 +57,17 @@ def test_no_more_weights_are_measured_than_needed(monkeypatch: pytest.MonkeyPatc
     model = packed(5)
     assert measured_linears(model) == list(model)[:3]
     assert set_prefetching(model, load_library()) in DISTANCES
+
+
+@pytest.mark.parametrize(
+    ("times", "best"),
+    [
+        pytest.param({0: [9, 9, 9], 4096: [8, 8, 8], 8192: [7.9, 7.9, 7.9]}, 4096, id="hardly better is not enough"),
+        pytest.param({0: [9, 9, 9], 4096: [9, 9, 9], 8192: [8, 8, 8]}, 8192, id="the farthest"),
+        pytest.param({0: [9, 9, 9], 4096: [10, 10, 10], 8192: [9, 9, 9]}, 0, id="prefetches slow down"),
+        pytest.param({0: [18, 18, 7], 4096: [16, 16, 16], 8192: [16, 16, 16]}, 4096, id="one quick moment"),
+        pytest.param({0: [9, 18, 27], 4096: [8, 16, 24], 8192: [9, 18, 27]}, 4096, id="others read more and more"),
+    ],
+)
+def test_distances_are_compared_in_the_same_round(times: dict[int, list[float]], best: int) -> None:
+    assert fastest(times) == best
