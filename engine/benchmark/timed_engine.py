@@ -66,6 +66,7 @@ class TimedEngine:
         """
         seconds: list[float] = []
         for _ in range(1 + self._repeats):
+            self._core.step()  # only decodes, which the prefill budget else asks for now and then
             self._submit(self._tokens(num_tokens), max_tokens=1)
             taken, step = self._timed_step()
             if step.stats.num_prompt_tokens != num_tokens:
