@@ -104,7 +104,7 @@ def test_a_part_of_a_prompt_is_no_mixed_step(checkpoint: Path) -> None:
     engine = load_core(config, on_progress=lambda _stage, _fraction: None)
     timed = TimedEngine(engine.core, engine.model, repeats=1)
     timed.run(1, 8)
-    with pytest.raises(RuntimeError, match="a step took 64 of 100 prompt tokens"):
+    with pytest.raises(RuntimeError, match=r"^a step took \d{1,2} of 100 prompt tokens$"):
         timed.mixed(100)
 
 
