@@ -16,6 +16,8 @@ from glimpse.engine.core.prefill_budget import PrefillBudget
 from glimpse.engine.core.sequence import RUNNING, Sequence
 
 _priority_key = attrgetter("priority_key")
+_MAX_EXPECTED = 16
+"""Of a flood, many end before the last begin, and people may share one address: their pace is that of no more."""
 
 
 class SchedulerState:
@@ -81,7 +83,7 @@ class SchedulerState:
         """How many sequences of one client decode once all have a place: its pace then is its pace before. With several
         clients 0: none is slowed down by what another sends."""
         num_sequences = len(self.running) + self.queue.num_waiting
-        return min(num_sequences, self._max_running) if self.queue.has_one_client else 0
+        return min(num_sequences, self._max_running, _MAX_EXPECTED) if self.queue.has_one_client else 0
 
     def add(self, sequence: Sequence) -> None:
         """Queues a new sequence."""
