@@ -17,7 +17,7 @@ from glimpse.engine.core.sequence import RUNNING, Sequence
 
 _priority_key = attrgetter("priority_key")
 _MAX_EXPECTED = 16
-"""Of a flood, many end before the last begin, and people may share one address: their pace is that of no more."""
+"""Sequences that count: many of a flood end before the last begin, and people may share one address."""
 
 
 class SchedulerState:
