@@ -79,6 +79,7 @@ class EventRenderer:
         """Index of the last block."""
         self._open = ""
         """Kind of the block that may go on; empty if there is none."""
+        self._calls_tools = False
         self._text: TextTemplate | None = None
         """The events that append to the open block of text."""
         self._thinking = hashlib.sha256()
@@ -104,6 +105,7 @@ class EventRenderer:
                 use = anthropic_pb2.ToolUseBlock(id=call.id, name=call.name or "", input=_NO_INPUT)
                 yield from self._end_block()
                 yield from self._continue("tool_use", anthropic_pb2.OutputBlock(tool_use=use))
+                self._calls_tools = True
             if call.arguments:
                 arguments = anthropic_pb2.InputDelta(partial_json=call.arguments)
                 yield self._appended(anthropic_pb2.ContentDelta(input_json_delta=arguments))
@@ -133,6 +135,8 @@ class EventRenderer:
             yield StreamMessageResponse(content_block_stop=anthropic_pb2.BlockStop(index=self._index))
 
     def _end(self, finish: FinishReason, stop_string: str) -> Iterator[StreamMessageResponse]:
+        if finish is FinishReason.STOP and self._calls_tools:  # OpenAI's reason for a call of the tool that was named
+            finish = FinishReason.TOOL_CALLS
         reason = anthropic_pb2.STOP_REASON_STOP_SEQUENCE if stop_string else _STOP_REASONS[finish]
         end = anthropic_pb2.MessageEnd(stop_reason=reason, stop_sequence=stop_string or None)
         yield StreamMessageResponse(message_delta=anthropic_pb2.MessageDelta(delta=end, usage=self._counts()))

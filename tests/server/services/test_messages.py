@@ -146,6 +146,18 @@ def test_a_tool_is_called_and_its_result_read(channel: grpc.Channel) -> None:
     assert answer["content"] == [text(same.choices[0].message.content)]
 
 
+def test_a_call_of_a_named_tool_is_a_use_of_tools_too(channel: grpc.Channel) -> None:
+    asked: Any = {
+        "messages": [one("user", text("the other"))],
+        "tools": [TOOL],
+        "tool_choice": {"type": "tool", "name": "look"},
+        "max_tokens": 100,
+    }
+    assert ask(channel, **asked)["stop_reason"] == "tool_use"
+    (end,) = (event["delta"] for event in events(channel, **asked) if event["type"] == "message_delta")
+    assert end["stop_reason"] == "tool_use"
+
+
 def test_a_schema_holds(channel: grpc.Channel) -> None:
     form = {"format": {"type": "json_schema", "schema": SCHEMA}}
     found = ask(channel, messages=[one("user", text("the other"))], output_config=form, max_tokens=100)
