@@ -12,7 +12,7 @@ from glimpse.v1 import chat_pb2
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_./:-]{1,128}")
 """Names as MCP servers write them. None has a character of the tags around names in a format of tool calls."""
-NO_PARAMETERS = '{"type": "object", "properties": {}}'
+NO_PARAMETERS = '{"type": "object", "properties": {}, "additionalProperties": false}'
 """The schema of a function without parameters."""
 
 _MODES = {

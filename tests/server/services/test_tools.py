@@ -39,6 +39,15 @@ def test_calls_a_tool_and_reads_its_result(chat: chat_pb2_grpc.ChatServiceStub) 
     assert chat.CreateChatCompletion(request(user("the other"), made, result)).choices[0].message.content
 
 
+def test_a_function_without_parameters_is_called_without_arguments(chat: chat_pb2_grpc.ChatServiceStub) -> None:
+    wire = asking()
+    wire.tools[0].function.CopyFrom(chat_pb2.FunctionDefinition(name="look"))
+    wire.generation.MergeFrom(generation_pb2.GenerationOptions(temperature=2, n=8, seed=1))
+    for choice in chat.CreateChatCompletion(wire).choices:
+        (call,) = choice.message.tool_calls
+        assert json.loads(call.function.arguments) == {}
+
+
 def test_openai_s_api_and_streams_make_the_same_call(
     channel: grpc.Channel, chat: chat_pb2_grpc.ChatServiceStub
 ) -> None:
