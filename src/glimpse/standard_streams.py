@@ -6,16 +6,18 @@ Commands import this module before others, so it imports little.
 import os
 import sys
 
-_NUMBERS = (0, 1, 2)
+_STREAMS = {0: ("stdin", "r"), 1: ("stdout", "w"), 2: ("stderr", "w")}
+"""Number → the name in `sys` and the mode."""
 
 
 def open_closed_streams() -> None:
     """Opens /dev/null in place of closed standard streams, whose numbers files that are opened later would get."""
-    for number in _NUMBERS:
+    for number, (name, mode) in _STREAMS.items():
         try:
             os.fstat(number)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the smallest number that is free: this one
+            setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: SIM115 - as long as the program
 
 
 def announce(text: str) -> None:

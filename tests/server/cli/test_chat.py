@@ -147,6 +147,14 @@ def test_an_answer_that_cannot_be_written_is_said_to_be_that(target: str) -> Non
     assert (done.returncode, done.stderr) == (1, "glimpse: cannot write the answer: No space left on device\n")
 
 
+@pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-"])
+def test_a_closed_standard_stream_is_as_an_empty_one(target: str, closed: str) -> None:
+    command = ("sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "glimpse", "chat", "Hello", target, *SHORT)
+    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) == (closed != ">&-")
+
+
 def test_refuses_an_unknown_kind_of_media(target: str, tmp_path: Path) -> None:
     video = tmp_path / "a.mp4"
     video.write_bytes(b"no video")
