@@ -1,6 +1,7 @@
 """The lines of a batch: requests of the REST API, one in each line, as OpenAI's batches have them, and answers."""
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Container, Mapping
 from typing import Annotated
 
@@ -37,8 +38,11 @@ _MAX_ATTEMPTS = 3
 _HTTP_STATUSES = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.FAILED_PRECONDITION: 400,
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
     grpc.StatusCode.NOT_FOUND: 404,
     grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.UNIMPLEMENTED: 501,
     grpc.StatusCode.UNAVAILABLE: 503,
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
 }
@@ -102,7 +106,7 @@ def methods() -> Mapping[str, MethodDescriptor]:
 def parse_line(line: bytes, urls: Container[str]) -> BatchLine:
     """Parses a line. `urls` are the paths that it may have. Raises InvalidRequest, with OpenAI's code as its reason."""
     try:
-        parsed = msgspec.json.decode(line, type=BatchLine)
+        parsed = msgspec.json.decode(line.removeprefix(BOM_UTF8), type=BatchLine)  # of a file that an editor wrote
         body = msgspec.json.decode(parsed.body, type=_Body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         reason, member = "invalid_json_line", ""

@@ -1,6 +1,7 @@
 """Parses JSON text strictly, and keeps the text of single values."""
 
 import json
+from codecs import BOM_UTF8
 from collections import Counter
 from typing import Any, NoReturn
 
@@ -26,7 +27,7 @@ class JsonDocument:
     """A JSON document."""
 
     def __init__(self, text: bytes) -> None:
-        self._shortened = shorten(text)
+        self._shortened = shorten(text.removeprefix(BOM_UTF8))  # which RFC 8259 lets readers ignore
 
     def parse(self) -> Any:
         """Returns its value.

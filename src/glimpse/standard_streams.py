@@ -17,7 +17,7 @@ def open_closed_streams() -> None:
             os.fstat(number)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the smallest number that is free: this one
-            setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: SIM115 - as long as the program
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
 
 
 def announce(text: str) -> None:

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from glimpse.backoff import Backoff
+from glimpse.client.errors import from_rpc_error
 from glimpse.interrupts import INTERRUPTED
 from glimpse.server.batches.lines import OK, BatchLine, LineResult, answered, http_status, may_succeed, methods
 from glimpse.server.cli.batch.files import check_requests, open_results, read_requests
@@ -157,7 +158,8 @@ class _Asker:
                 if num_unanswered >= _NUM_MISSED and not self._is_missed:
                     self._is_missed = True
                     self._console.print(f"{self._address} does not answer; trying again")
-                if is_answer and not may_succeed(error.code(), "", attempt):
+                reason = from_rpc_error(error, self._address).reason
+                if is_answer and not may_succeed(error.code(), reason, attempt):
                     return _result(request, error.trailing_metadata(), *_failure(error))
                 await asyncio.sleep(backoff.take())
             else:

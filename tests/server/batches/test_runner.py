@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -81,9 +82,10 @@ async def test_requests_are_answered_in_their_order_and_files_are_described(stor
         seen.append((path, body, call.client))
         number = json.loads(body)["n"]
         await asyncio.sleep(0.02 if number == 0 else 0)
-        return failed(grpc.StatusCode.INVALID_ARGUMENT) if number == 3 else (None, b'{"n":%d}' % number)
+        return failed(grpc.StatusCode.PERMISSION_DENIED) if number == 3 else (None, b'{"n":%d}' % number)
 
     lines = b"\n\n".join(line(f"r{number}", body={"n": number}).strip() for number in range(6))
+    lines = BOM_UTF8 + lines
     await store.add(new_batch(tenant="acme"), [lines[:100], lines[100:]], max_bytes=NEVER)
     metrics = Metrics()
     async with running(runner(store, later, metrics=metrics)):
@@ -106,7 +108,7 @@ async def test_requests_are_answered_in_their_order_and_files_are_described(stor
     assert {each["response"]["status_code"] for each in output} == {200}
     assert len({each["response"]["request_id"] for each in output}) == 5
     ((custom_id, response),) = [(each["custom_id"], each["response"]) for each in errors]
-    assert (custom_id, response["status_code"], response["body"]) == ("r3", 400, {"error": "no"})
+    assert (custom_id, response["status_code"], response["body"]) == ("r3", 403, {"error": "no"})
     assert (record.status, record.num_requests) == (Status.COMPLETED, 6)
     assert list(record.reached) == [Status.IN_PROGRESS, Status.FINALIZING, Status.COMPLETED]
     assert {kind: file.num_bytes for kind, file in record.files.items()} == {

@@ -8,18 +8,24 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.interrupts import INTERRUPTED
 from glimpse.server.batches.lines import methods
 from glimpse.server.cli.batch.files import check_requests, open_results, read_requests
 from glimpse.server.cli.batch.run_batch import run_batch
+from glimpse.server.rpc.errors import DETAILS_HEADER, rich_status
+from glimpse.server.rpc.failure import RpcFailure
 from glimpse.usage import UsageError
+from glimpse.v1 import model_pb2
 from tests.e2e.stack import Served
 from tests.paths import ROOT
 from tests.waiting import eventually
@@ -110,6 +116,34 @@ def test_asks_a_server_that_runs(tmp_path: Path, shared_server: Served) -> None:
     assert (status, "Is the server running?" in output) == (1, True), output
 
 
+def test_a_request_that_needs_too_much_memory_is_not_asked_for_ever(tmp_path: Path) -> None:
+    requests, results = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    requests.write_text(line("large", asked("Hi")))
+    attempts = 0
+
+    def answer(_: Any, context: grpc.ServicerContext) -> Iterator[HttpBody]:
+        nonlocal attempts
+        attempts += 1
+        failure = RpcFailure(code=grpc.StatusCode.RESOURCE_EXHAUSTED, message="No room.", reason="out_of_memory")
+        context.set_trailing_metadata(((DETAILS_HEADER, rich_status(failure).SerializeToString()),))
+        context.abort(failure.code, failure.message)
+        yield HttpBody()
+
+    server = grpc.server(ThreadPoolExecutor(2))
+    facade = grpc.stream_stream_rpc_method_handler(answer, HttpBody.FromString, HttpBody.SerializeToString)
+    listing = grpc.unary_unary_rpc_method_handler(lambda *_: model_pb2.ListModelsResponse().SerializeToString())
+    server.add_registered_method_handlers("glimpse.openai.v1.OpenAIService", {"CreateChatCompletion": facade})
+    server.add_registered_method_handlers("glimpse.v1.ModelService", {"ListModels": listing})
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        status, output = run(requests, results, f"--target=127.0.0.1:{port}")
+    finally:
+        server.stop(None)
+    assert (status, attempts) == (0, 3), output
+    assert read(results)["large"]["status_code"] == 429
+
+
 @pytest.mark.parametrize(
     ("how", "own_server"), [(signal.SIGINT, False), (signal.SIGTERM, True), (signal.SIGKILL, True)]
 )
@@ -196,7 +230,7 @@ def test_refuses_a_file_before_anything_is_answered(tmp_path: Path, text: str, t
 
 def test_reads_only_what_has_no_result(tmp_path: Path) -> None:
     requests = tmp_path / "in.jsonl"
-    requests.write_text(line("a", {"n": 1}) + line("b", {"n": 2}))
+    requests.write_text(line("a", {"n": 1}) + line("b", {"n": 2}), encoding="utf-8-sig")
     assert check_requests(requests, methods()) == {"a", "b"}
     (left,) = read_requests(requests, methods(), without={"a"})
     assert (left.custom_id, bytes(left.body)) == ("b", b'{"n": 2}')

@@ -149,7 +149,19 @@ def test_an_answer_that_cannot_be_written_is_said_to_be_that(target: str) -> Non
 
 @pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-"])
 def test_a_closed_standard_stream_is_as_an_empty_one(target: str, closed: str) -> None:
-    command = ("sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "glimpse", "chat", "Hello", target, *SHORT)
+    command = (
+        "sh",
+        "-c",
+        f'exec "$@" {closed}',
+        "sh",
+        sys.executable,
+        "-m",
+        "glimpse",
+        "chat",
+        "Hello",
+        target,
+        *SHORT,
+    )
     done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert bool(done.stdout) == (closed != ">&-")

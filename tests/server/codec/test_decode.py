@@ -57,6 +57,11 @@ def test_decodes_a_whole_request() -> None:
     assert decoded == Decoded(message=expected, ignored=[], streaming=True, aliased=aliased)
 
 
+def test_a_byte_order_mark_is_left_out() -> None:
+    decoded = decode('\ufeff{"model": "qwen"}'.encode(), chat_pb2.CreateChatCompletionRequest, stream_member="stream")
+    assert decoded.message == chat_pb2.CreateChatCompletionRequest(model="qwen")
+
+
 def test_reports_unknown_members_by_path() -> None:
     document = {
         "x": 1,
