@@ -132,8 +132,11 @@ def test_a_request_that_needs_too_much_memory_is_not_asked_for_ever(tmp_path: Pa
     server = grpc.server(ThreadPoolExecutor(2))
     facade = grpc.stream_stream_rpc_method_handler(answer, HttpBody.FromString, HttpBody.SerializeToString)
     listing = grpc.unary_unary_rpc_method_handler(lambda *_: model_pb2.ListModelsResponse().SerializeToString())
-    server.add_registered_method_handlers("glimpse.openai.v1.OpenAIService", {"CreateChatCompletion": facade})
-    server.add_registered_method_handlers("glimpse.v1.ModelService", {"ListModels": listing})
+    handlers = {
+        "glimpse.openai.v1.OpenAIService": {"CreateChatCompletion": facade},
+        "glimpse.v1.ModelService": {"ListModels": listing},
+    }
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(*each) for each in handlers.items()])
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
