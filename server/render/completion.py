@@ -106,7 +106,10 @@ def _render_logprobs(tokens: Iterable[TokenText], num_echoed: int) -> completion
         rendered.tokens.append(token.text)
         rendered.token_logprobs.append(token.logprob)
         # Reversed, so that of two tokens with the same text the more likely one is kept.
-        rendered.top_logprobs.add(logprobs={top.text: top.logprob for top in reversed(token.top)})
+        top_logprobs = {top.text: top.logprob for top in reversed(token.top)}
+        if top_logprobs:
+            top_logprobs.setdefault(token.text, token.logprob)
+        rendered.top_logprobs.add(logprobs=top_logprobs)
         # What tokenizers put before the prompt is no part of its text.
         rendered.text_offset.append(max(num_echoed + token.offset, 0))
     return rendered
