@@ -21,6 +21,8 @@ _TURNS = {
 }
 
 _SIXTEEN_BIT_GREYS = frozenset({"I;16", "I;16B", "I;16L"})
+_EIGHT_BITS = 1 << 8
+_PHOTOMETRIC, _WHITE_IS_ZERO = 262, 0
 _PALETTED = frozenset({"P", "PA"})
 _CONVERTIBLE = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr"})
 
@@ -50,16 +52,37 @@ def upright_rgb(image: PIL.Image.Image, background: Colour) -> PIL.Image.Image:
 
 def _to_rgb(image: PIL.Image.Image, background: Colour) -> PIL.Image.Image:
     if image.mode in _SIXTEEN_BIT_GREYS:
-        # `convert` would saturate at 255. For 16-bit colors Pillow keeps the high byte, and so does this.
-        return PIL.Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+        return _of_sixteen_bits(image, background)
     if image.mode not in _CONVERTIBLE:
         message = f"expected 8-bit or 16-bit colors, got an image of Pillow mode {image.mode}"
         raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, message)
     if image.mode in _PALETTED and image.palette is None:
         raise MediaError(MediaErrorCode.INVALID_MEDIA, "the image is corrupt: its palette is missing")
     if image.has_transparency_data:
-        return _composite(image.convert("RGBA"), background)
+        return _composite(_with_eight_bit_key(image).convert("RGBA"), background)
     return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _of_sixteen_bits(image: PIL.Image.Image, background: Colour) -> PIL.Image.Image:
+    # `convert` would saturate at 255. For 16-bit colors Pillow keeps the high byte, and so does this.
+    values = np.asarray(image)
+    if getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == _WHITE_IS_ZERO:  # a TIFF's, which Pillow inverts up to 8 bits
+        values = ~values
+    rgb = PIL.Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
+    transparent = image.info.get("transparency")
+    if transparent is not None:
+        rgb.paste(background, mask=PIL.Image.fromarray(values == transparent))
+    return rgb
+
+
+def _with_eight_bit_key(image: PIL.Image.Image) -> PIL.Image.Image:
+    """Returns an image whose transparent color has the bits of its pixels, of which Pillow keeps the high bytes."""
+    key = image.info.get("transparency")
+    if not isinstance(key, tuple) or max(key) < _EIGHT_BITS:
+        return image
+    image = image.copy()
+    image.info["transparency"] = tuple(value >> 8 for value in key)
+    return image
 
 
 def _composite(image: PIL.Image.Image, background: Colour) -> PIL.Image.Image:

@@ -1,6 +1,7 @@
 """Reading image files: corruption, dimensions, and conversion of all pixel modes to RGB."""
 
 import struct
+import zlib
 
 import numpy as np
 import PIL.Image
@@ -127,6 +128,20 @@ def test_transparent_rgb_colour_shows_the_background() -> None:
     assert (pixel(result, 0), pixel(result, 1)) == (WHITE, (1, 1, 1))
 
 
+def test_a_transparent_sixteen_bit_colour_shows_the_background() -> None:
+    def shown(values: list[int], colour_type: int, key: list[int]) -> list[object]:
+        pixels, transparent = (struct.pack(f">{len(each)}H", *each) for each in (values, key))
+        header = struct.pack(">IIBBBBB", 2, 1, 16, colour_type, 0, 0, 0)
+        chunks = (b"IHDR", header), (b"tRNS", transparent), (b"IDAT", zlib.compress(b"\0" + pixels)), (b"IEND", b"")
+        sums = ((name, data, struct.pack(">I", zlib.crc32(name + data))) for name, data in chunks)
+        parts = (struct.pack(">I", len(data)) + name + data + crc for name, data, crc in sums)
+        result = decode(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+        return [pixel(result, x) for x in range(2)]
+
+    assert shown([0x1234, 0x1235], 0, [0x1234]) == [WHITE, (0x12, 0x12, 0x12)]
+    assert shown([0x102, 0x203, 0x304, 0x902, 0x203, 0x304], 2, [0x102, 0x203, 0x304]) == [WHITE, (9, 2, 3)]
+
+
 def test_converts_cmyk() -> None:
     image = PIL.Image.new("CMYK", (8, 8), (0, 255, 255, 0))
     red = np.asarray(decode(encode(image, "JPEG", quality=100)))
@@ -139,6 +154,13 @@ def test_sixteen_bit_greyscale_keeps_the_high_byte(file_format: str) -> None:
     values = np.array([[0, 255, 256, 32768, 65535]], np.uint16)
     result = decode(encode(PIL.Image.fromarray(values), file_format))
     assert [pixel(result, x) for x in range(5)] == [(v, v, v) for v in (0, 0, 1, 128, 255)]
+
+
+def test_sixteen_bit_greyscale_may_begin_with_white() -> None:
+    data = encode(PIL.Image.fromarray(np.array([[0, 0x1234, 65535]], np.uint16)), "TIFF")
+    black, white = (struct.pack("<HHII", 262, 3, 1, value) for value in (1, 0))
+    assert black in data
+    assert [pixel(decode(data.replace(black, white)), x) for x in range(3)] == [(v, v, v) for v in (255, 0xED, 0)]
 
 
 def test_converts_one_and_eight_bit_greyscale() -> None:
