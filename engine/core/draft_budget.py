@@ -7,15 +7,15 @@ The step takes the number of draft tokens that brings the most tokens per second
 Pure arithmetic, no clock.
 """
 
-from collections import Counter, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import accumulate, takewhile
 
 from glimpse.engine.core.ngram_proposer import ModelProposer, NgramProposer
 from glimpse.engine.core.sequence import Sequence
+from glimpse.engine.core.step_curve import StepCurve
 
 NUM_FREE_TOKENS = 16
 """Tokens of a step on a CPU that take little longer than one: it reads all weights anyway."""
@@ -27,56 +27,31 @@ MAX_NEIGHBOR_SLOWDOWN = 1.15
 """How much longer than without draft tokens a step may take, as a factor, if some of its sequences have none."""
 EXPECTED_SLOWDOWN = 0.05
 """What a draft token adds to a step, as a share of its duration without any, until it is measured."""
-WINDOW = 8
-"""Number of recent steps of each size that count."""
 NUM_NEEDED = 2
 """Steps of a size that must have been measured: a single one may have been delayed by other processes."""
 MAX_AGE = 128
-"""Steps after which a measurement no longer counts: contexts grow, and a cost that was overestimated is tried again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Measurement:
-    at: int
-    """Number of the step."""
-    num_draft_tokens: int
-    seconds: float
+"""Steps after which one no longer counts: contexts grow, and a cost that was overestimated is tried again."""
 
 
 class DraftCosts:
     """How much longer steps take with draft tokens, by the number of sequences that decode in them."""
 
     def __init__(self) -> None:
-        self._steps: dict[tuple[int, int], deque[_Measurement]] = {}  # (decodes, size of the draft) → steps
-        self._num_steps = 0
+        # Over draft tokens. The shortest steps count: other processes only ever lengthen one.
+        self._curves = defaultdict[int, StepCurve](partial(StepCurve, rank=0.0, num_needed=NUM_NEEDED, max_age=MAX_AGE))
 
     def observe(self, *, num_decodes: int, num_draft_tokens: int, seconds: float) -> None:
         """Records how long a step took that only decoded."""
-        self._num_steps += 1
-        steps = self._steps.setdefault((num_decodes, num_draft_tokens.bit_length()), deque(maxlen=WINDOW))
-        steps.append(_Measurement(at=self._num_steps, num_draft_tokens=num_draft_tokens, seconds=seconds))
+        self._curves[num_decodes].observe(num_draft_tokens, seconds)
 
     def slowdown(self, num_decodes: int) -> Callable[[int], float]:
         """Returns a function: draft tokens of a step → its duration as a multiple of one without any, at least 1."""
-        per_token = cache(partial(self._slowdown_per_token, num_decodes))
-        return lambda num_draft_tokens: 1.0 + num_draft_tokens * per_token(num_draft_tokens.bit_length())
-
-    def _slowdown_per_token(self, num_decodes: int, size: int) -> float:
-        plain = self._shortest(num_decodes, 0)
-        if plain is None or plain.seconds <= 0:
-            return EXPECTED_SLOWDOWN
-        # Drafts of 1, of 2 or 3, of 4 to 7 and of more tokens are measured apart: the first token costs the most.
-        for nearest in sorted(range(1, NUM_FREE_TOKENS.bit_length()), key=lambda other: abs(other - size)):
-            step = self._shortest(num_decodes, nearest)
-            if step is not None:
-                return max(0.0, step.seconds / plain.seconds - 1) / step.num_draft_tokens
-        return EXPECTED_SLOWDOWN
-
-    def _shortest(self, num_decodes: int, size: int) -> _Measurement | None:
-        """Other processes only ever lengthen a step."""
-        steps = self._steps.get((num_decodes, size), deque[_Measurement]())
-        recent = [step for step in steps if self._num_steps - step.at < MAX_AGE]
-        return min(recent, key=lambda step: step.seconds) if len(recent) >= NUM_NEEDED else None
+        curve = self._curves[num_decodes]
+        plain_seconds, most = curve.seconds(0), curve.most_tokens
+        if not plain_seconds or not most:
+            return lambda num_draft_tokens: 1.0 + num_draft_tokens * EXPECTED_SLOWDOWN
+        # More tokens than were measured cost in proportion.
+        return lambda num: 1.0 + (curve.seconds(num) / plain_seconds - 1.0) * max(num / most, 1.0)
 
 
 class DraftBudget:

@@ -66,7 +66,7 @@ class _Work:
 
 
 class StepCosts:
-    """What the work of recent steps took."""
+    """What the work of recent steps took, by its kinds: a `StepCurve` knows tokens, but not how many each attends."""
 
     def __init__(self) -> None:
         self._computing = TimeFit(5)

@@ -8,8 +8,8 @@ replayed, and any other step launches its kernels one by one.
 
 from collections import deque
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from statistics import median
+
+from glimpse.engine.core.step_curve import WINDOW, StepCurve
 
 NUM_LEAST_TOKENS = 8
 """Prompt tokens that a step with decodes may take in any case on a CPU, so that a prompt never stops entirely."""
@@ -26,8 +26,6 @@ NUM_BRIEF_TOKENS = 128
 """Prompt tokens of a step that is to be short: enough to compute nearly as fast as in a long one."""
 DEFAULT_MEDIA_WEIGHT = 2.0
 """Cost of encoding one placeholder token, in prompt tokens, until it has been measured."""
-WINDOW = 8
-"""Number of recent steps of each size that count: enough for a median to ignore a single delayed step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,67 +38,6 @@ class StepWork:
     """All other tokens."""
     num_media_tokens: int
     """Placeholder tokens of the media that are encoded."""
-
-
-class StepCurve:
-    """What steps of so many tokens took recently, and what others would take.
-
-    Steps between two powers of two are one point of the curve, which is a straight line between points and from zero.
-    """
-
-    def __init__(self) -> None:
-        self._steps: dict[int, deque[tuple[int, float]]] = {}  # bits of the number of tokens → (tokens, seconds)
-        self._medians: dict[int, tuple[float, float]] = {}  # of each of these
-        self._changed = set[int]()  # those whose median is older
-        self._curve = [(0.0, 0.0)]
-
-    def observe(self, num_tokens: int, seconds: float) -> None:
-        """Records how long a step took."""
-        bits = num_tokens.bit_length()
-        self._steps.setdefault(bits, deque(maxlen=WINDOW)).append((num_tokens, seconds))
-        self._changed.add(bits)
-
-    @property
-    def _points(self) -> list[tuple[float, float]]:
-        """(tokens, seconds), both ascending. Computed when it is wanted: steps that only decode are many and short."""
-        if self._changed:
-            for bits in self._changed:
-                sizes, times = zip(*self._steps[bits], strict=True)
-                self._medians[bits] = median(sizes), median(times)
-            self._changed.clear()
-            points = sorted(self._medians.values())
-            # Fewer tokens never take longer: what says so is older, or was delayed by other processes.
-            times = accumulate((seconds for _, seconds in reversed(points)), min)
-            sizes = (num_tokens for num_tokens, _ in reversed(points))
-            self._curve = [(0.0, 0.0), *reversed([*zip(sizes, times, strict=True)])]
-        return self._curve
-
-    @property
-    def most_tokens(self) -> float:
-        """Tokens of the largest steps that were measured."""
-        return self._points[-1][0]
-
-    @property
-    def seconds_per_token(self) -> float:
-        """What a token adds to a step, between the smallest and the largest measured; 0 if none is."""
-        points = self._points
-        (least, least_seconds), (most, most_seconds) = points[min(1, len(points) - 2)], points[-1]
-        return (most_seconds - least_seconds) / (most - least) if most else 0.0
-
-    def seconds(self, num_tokens: int) -> float:
-        """Returns what a step with so many tokens takes; with more than were measured, as long as with those."""
-        for (less, less_seconds), (more, more_seconds) in pairwise(self._points):
-            if num_tokens <= more:
-                return less_seconds + (more_seconds - less_seconds) * (num_tokens - less) / (more - less)
-        return self._points[-1][1]
-
-    def num_tokens_within(self, seconds: float) -> int:
-        """Returns how many tokens a step takes in `seconds`, at most twice as many as were measured."""
-        for (less, less_seconds), (more, more_seconds) in pairwise(self._points):
-            if seconds < more_seconds:
-                return int(less + (more - less) * (seconds - less_seconds) / (more_seconds - less_seconds))
-        most, most_seconds = self._points[-1]
-        return int(most * min(seconds / most_seconds, 2.0)) if most_seconds else int(2 * most)
 
 
 class PrefillBudget:
@@ -146,7 +83,7 @@ class PrefillBudget:
     def media_weight(self) -> float:
         """Cost of encoding one placeholder token, in prompt tokens."""
         num_tokens, seconds = map(sum, zip(*self._media_costs, strict=True)) if self._media_costs else (0, 0.0)
-        token_seconds = self._steps.seconds_per_token
+        _, token_seconds = self._steps.line
         return seconds / num_tokens / token_seconds if seconds and token_seconds else DEFAULT_MEDIA_WEIGHT
 
     def observe(self, work: StepWork, seconds: float, encode_seconds: float = 0.0) -> None:

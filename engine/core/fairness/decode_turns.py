@@ -17,15 +17,15 @@ client decodes at least once in ceil(K / N) * F * S steps.
 Pure arithmetic and order, no clock.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as Many
-from operator import itemgetter
 from typing import TypeVar
 
 from glimpse.engine.core.fairness.flow import Client, Flow
 from glimpse.engine.core.prefill_budget import StepWork
 from glimpse.engine.core.sequence import Sequence
+from glimpse.engine.core.step_curve import StepCurve
 
 _Group = TypeVar("_Group", Client, Flow)
 
@@ -48,18 +48,14 @@ BACKGROUND_SHARE = 0.1
 """How much longer sequences in the background may make a step with urgent decodes, as a share of it."""
 SAMPLE_INTERVAL = 32
 """One of so many steps of several clients is small, to measure, even where there is no bound: costs change."""
-WINDOW = 8
-"""Number of recent steps of each size that count."""
-
-_seconds = itemgetter(1)
 
 
 class DecodeTurns:
     """Estimates the costs of a step and chooses its decodes."""
 
     def __init__(self) -> None:
-        self._small: deque[tuple[int, float]] = deque(maxlen=WINDOW)  # (decodes, seconds)
-        self._large: deque[tuple[int, float]] = deque(maxlen=WINDOW)
+        # The shortest steps count: other processes only ever lengthen one.
+        self._steps = StepCurve(rank=0.0, size=lambda num_decodes: num_decodes >= NUM_LARGE)
         self._num_turns = 0
         self._last_turns: dict[Sequence, int] = {}  # positions in the order of decodes: the smallest are next
         self._num_shared = 0
@@ -82,12 +78,11 @@ class DecodeTurns:
 
     def observe(self, work: StepWork, seconds: float) -> None:
         """Records how long a step took. Only those that do nothing but decode count."""
-        if work.num_prompt_tokens or work.num_media_tokens or not work.num_decodes:
+        num_decodes = work.num_decodes
+        if work.num_prompt_tokens or work.num_media_tokens or not num_decodes:
             return
-        if work.num_decodes <= NUM_SMALL:
-            self._small.append((work.num_decodes, seconds))
-        elif work.num_decodes >= NUM_LARGE and work.num_decodes > self._recent_limit:
-            self._large.append((work.num_decodes, seconds))
+        if num_decodes <= NUM_SMALL or (num_decodes >= NUM_LARGE and num_decodes > self._recent_limit):
+            self._steps.observe(num_decodes, seconds)
 
     def max_decodes(self, *, least: int = NUM_LEAST, stretch: float = STRETCH) -> int | None:
         """Returns how many decodes a step may take, and no fewer than `least`; None if any number may.
@@ -163,15 +158,8 @@ class DecodeTurns:
 
     def _costs(self) -> tuple[float, float] | None:
         """Returns the seconds of any step and those of each decode; None if decodes were not seen to cost anything."""
-        if not self._small or not self._large:
-            return None
-        # The shortest ones: other processes only ever lengthen a step.
-        num_small, small_seconds = min(self._small, key=_seconds)
-        num_large, large_seconds = min(self._large, key=_seconds)
-        decode_seconds = (large_seconds - small_seconds) / (num_large - num_small)
-        if decode_seconds <= 0:
-            return None
-        return max(0.0, small_seconds - num_small * decode_seconds), decode_seconds
+        fixed_seconds, decode_seconds = self._steps.line
+        return (fixed_seconds, decode_seconds) if self._steps.num_sizes > 1 and decode_seconds > 0 else None
 
 
 def _alternate(sequences: Many[Sequence], group_of: Callable[[Sequence], _Group]) -> list[Sequence]:

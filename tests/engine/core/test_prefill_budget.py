@@ -1,12 +1,9 @@
 """The prefill budget: its arithmetic, and the inter-token gaps that result."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from statistics import median
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from glimpse.engine.core.prefill_budget import (
     DEFAULT_MEDIA_WEIGHT,
@@ -14,7 +11,6 @@ from glimpse.engine.core.prefill_budget import (
     NUM_UNTRIED_TOKENS,
     SAMPLE_INTERVAL,
     PrefillBudget,
-    StepCurve,
     StepWork,
 )
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
@@ -102,18 +98,6 @@ def test_more_decodes_to_come_set_the_pace():
 )
 def test_decoding_is_measured_from_time_to_time(steps: Sequence[tuple[StepWork, float]], is_due: bool):
     assert budget_after(*steps).is_decode_due is is_due
-
-
-@given(steps=st.lists(st.tuples(st.integers(1, 3000), st.floats(0.001, 100))), seconds=st.floats(0, 1000))
-def test_steps_are_sized_by_what_they_take(steps: list[tuple[int, float]], seconds: float):
-    curve = StepCurve()
-    for num_tokens, measured in steps:
-        curve.observe(num_tokens, measured)
-    times = [curve.seconds(num_tokens) for num_tokens in range(0, 3000, 7)]
-    assert all(more >= less * (1 - 1e-9) for less, more in pairwise(times)), "more tokens never take less"
-    within = curve.num_tokens_within(seconds)
-    assert curve.seconds(within) <= seconds * (1 + 1e-9)
-    assert within <= 2 * max((num_tokens for num_tokens, _ in steps), default=0)
 
 
 @pytest.mark.parametrize(
