@@ -159,8 +159,8 @@ def _written(folder: Path) -> dict[Path, int]:
 
 
 @pytest.fixture(scope="module")
-def forked_engines() -> Iterator[None]:
-    """Makes engines forks that the programs of a file's tests start."""
+def forks() -> Iterator[None]:
+    """Makes forks of engines, and of front ends among several, that the programs of a file's tests start."""
     from tests.fork_server import with_forks
 
     with pytest.MonkeyPatch.context() as patch:

@@ -214,7 +214,8 @@ def start(
     with make.keywords["log"].open("wb") as log:
         if forks and sys.platform == "linux" and command[0] in (sys.executable, str(GLIMPSE)):
             arguments = command[1:] if command[0] == sys.executable else command
-            process = Fork(arguments, output=log.fileno(), folder=working_directory, environment=with_forks(variables))
+            files = (0, log.fileno(), log.fileno())
+            process = Fork(arguments, files=files, folder=working_directory, environment=with_forks(variables))
         else:
             variables = loop_watchdog.watched(variables)
             process = subprocess.Popen(

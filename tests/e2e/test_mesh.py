@@ -24,7 +24,7 @@ from tests.rehearsal.conversations import converse
 from tests.rehearsal.mesh import Mesh, running_mesh
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("forked_engines")
+pytestmark = pytest.mark.usefixtures("forks")
 
 on_the_mesh = pytest.mark.asyncio(loop_scope="module")
 

@@ -2,9 +2,9 @@
 
 Importing it takes a front end 0.8 s of a processor and an engine 1.7 s, and the tests start a hundred of each.
 
-A test starts a front end as a `Fork`. That starts `python -m glimpse.engine.worker.process` as always; before Python
-runs the module, `fork_client` asks for a fork that does, with the same arguments, variables and open files. It waits
-and ends as the fork ends, and the fork dies with it.
+A test starts a front end, or another command, as a `Fork`. That starts `python -m glimpse.engine.worker.process` as
+always; before Python runs the module, `fork_client` asks for a fork that does, with the same arguments, variables and
+open files. It waits and ends as the fork ends, and the fork dies with it.
 """
 
 import atexit
@@ -19,6 +19,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 
@@ -31,30 +32,32 @@ _ENGINE = ("glimpse.engine.worker.loading.load_engine", "glimpse.engine.worker.n
 
 
 def with_forks(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of a watched server (`tests.loop_watchdog`) whose engines are forks."""
+    """Returns the environment of a watched server (`tests.loop_watchdog`) whose engines and front ends are forks."""
     environment = loop_watchdog.watched(environment)
     if sys.platform != "linux":
         return environment
     path = os.pathsep.join((environment["PYTHONPATH"], str(_FOLDER)))
-    engines = f"{_address(_ENGINE)} {Path(sys.prefix).resolve()}"
-    return {**environment, "PYTHONPATH": path, "GLIMPSE_TESTS_FORK_SERVER": engines}
+    servers = f"{_address(_FRONT_END)} {_address(_ENGINE)} {Path(sys.prefix).resolve()}"
+    return {**environment, "PYTHONPATH": path, "GLIMPSE_TESTS_FORK_SERVERS": servers}
 
 
 def without_forks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Starts engines as users do, for a test that looks at their imports or at whose children they are."""
-    monkeypatch.delenv("GLIMPSE_TESTS_FORK_SERVER", raising=False)
+    """Starts all as users do, for a test that looks at their imports, stops them, or asks whose children they are."""
+    monkeypatch.delenv("GLIMPSE_TESTS_FORK_SERVERS", raising=False)
 
 
 class Fork:
     """A program in Python that runs as a fork, used as `subprocess.Popen` is. It dies with this process."""
 
-    def __init__(self, arguments: Sequence[str], *, output: int, folder: Path, environment: Mapping[str, str]) -> None:
-        """`arguments` are Python's. Standard output and standard error go to the file `output`."""
+    def __init__(
+        self, arguments: Sequence[str], *, files: tuple[int, int, int], folder: Path, environment: Mapping[str, str]
+    ) -> None:
+        """`arguments` are Python's, `files` are standard input, standard output and standard error."""
         self.returncode: int | None = None
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._connection.connect(f"\0{_address(_FRONT_END)}")
         message = marshal.dumps(([*arguments], {**environment}, str(folder), [0, 1, 2]))
-        socket.send_fds(self._connection, [message], [0, output, output])
+        socket.send_fds(self._connection, [message], files)
         self.pid = int(self._connection.recv(16))
 
     def poll(self) -> int | None:
@@ -84,6 +87,28 @@ class Fork:
                 raise TimeoutError from None
             self._connection.close()
         return self.returncode
+
+
+def glimpse(
+    *arguments: str, standard_input: str = "", environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs the command as a fork, in the repository's folder, and waits until it has ended."""
+    command = ["-m", "glimpse", *arguments]
+    variables = {**os.environ, **(environment or {})}
+    with TemporaryFile("w+") as given, TemporaryFile("w+") as output, TemporaryFile("w+") as errors:
+        given.write(standard_input)
+        given.seek(0)
+        if sys.platform == "linux":
+            files = (given.fileno(), output.fileno(), errors.fileno())
+            process = Fork(command, files=files, folder=ROOT, environment=variables)
+        else:
+            process = subprocess.Popen(
+                [sys.executable, *command], stdin=given, stdout=output, stderr=errors, cwd=ROOT, env=variables
+            )
+        status = process.wait(timeout=200)
+        output.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(command, status, output.read(), errors.read())
 
 
 @functools.cache

@@ -12,6 +12,7 @@ import importlib
 import marshal
 import os
 import runpy
+import select
 import selectors
 import signal
 import socket
@@ -149,6 +150,7 @@ def _become(request: _Request) -> None:
 
 def main() -> None:
     listening = socket.socket(fileno=int(sys.argv[1]))
+    select.select([listening, 0], [], [])  # what nobody asks for is not imported
     gc.disable()
     for each in sys.argv[2:]:
         importlib.import_module(each)

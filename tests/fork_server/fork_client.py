@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 
-_MODULES = (
+_FRONT_ENDS = ("glimpse.server.processes.front_end",)
+_ENGINES = (
     "glimpse.engine.worker.process",
     "glimpse.engine.worker.rank",
     "glimpse.engine.worker.loading.check_serving",
@@ -17,9 +18,11 @@ _MODULES = (
 
 def run_as_fork() -> None:
     """Returns if this process runs another module, or another Python, or if there is no server."""
-    address, _, prefix = os.environ.get("GLIMPSE_TESTS_FORK_SERVER", "").partition(" ")
-    if prefix != os.path.realpath(sys.prefix) or sys.orig_argv[1:2] != ["-m"] or sys.orig_argv[2] not in _MODULES:
+    front_ends, engines, prefix = os.environ["GLIMPSE_TESTS_FORK_SERVERS"].split(" ", 2)
+    module = sys.orig_argv[2] if sys.orig_argv[1:2] == ["-m"] else ""
+    if prefix != os.path.realpath(sys.prefix) or module not in (*_FRONT_ENDS, *_ENGINES):
         return
+    address = engines if module in _ENGINES else front_ends
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     try:
         connection.connect(f"\0{address}")
@@ -32,7 +35,7 @@ def run_as_fork() -> None:
                 files.append(int(name))
     message = marshal.dumps((sys.orig_argv[1:], dict(os.environ), os.getcwd(), files))  # noqa: PTH109
     connection.sendmsg([message], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", files))])
-    for each in (signal.SIGINT, signal.SIGTERM):  # as engines do
+    for each in (signal.SIGINT, signal.SIGTERM):  # as both do
         signal.signal(each, signal.SIG_IGN)
     for each in files:
         os.close(each)

@@ -2,8 +2,8 @@
 
 import os
 
-if "GLIMPSE_TESTS_FORK_SERVER" in os.environ:
-    __import__("fork_client").run_as_fork()  # does not return in an engine
+if "GLIMPSE_TESTS_FORK_SERVERS" in os.environ:
+    __import__("fork_client").run_as_fork()  # returns in neither an engine nor a front end among several
 
 import builtins
 import sys

@@ -27,10 +27,11 @@ from glimpse.server.rpc.failure import RpcFailure
 from glimpse.usage import UsageError
 from glimpse.v1 import model_pb2
 from tests.e2e.stack import Served
+from tests.fork_server import glimpse
 from tests.paths import ROOT
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("forked_engines")
+pytestmark = pytest.mark.usefixtures("forks")
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 PNG = base64.b64encode((ROOT / "examples/image.png").read_bytes()).decode()
@@ -50,9 +51,7 @@ def command(requests: Path, results: Path, *flags: str) -> list[str]:
 
 def run(requests: Path, results: Path, *flags: str) -> tuple[int, str]:
     """Exit status and standard error."""
-    done = subprocess.run(
-        command(requests, results, *flags), cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
-    )
+    done = glimpse("batch", str(requests), str(results), *flags)
     return done.returncode, done.stderr
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.stack import Served
 from tests.engine.replies import reply_with
+from tests.fork_server import glimpse
 from tests.paths import ROOT
 from tests.server.requests import png
 from tests.server.serving import echoing
@@ -20,9 +21,7 @@ SHORT = ("--max-tokens=5", "--temperature=0")
 
 def chat(*arguments: str, question: str = "", environment: dict[str, str] | None = None) -> tuple[int, str, str]:
     """Exit status, standard output and standard error; `question` is the standard input."""
-    command = [sys.executable, "-c", "from glimpse.server.cli.main import main; main()", "chat", *arguments]
-    variables = os.environ | (environment or {})
-    done = subprocess.run(command, cwd=ROOT, input=question, capture_output=True, text=True, env=variables, check=False)
+    done = glimpse("chat", *arguments, standard_input=question, environment=environment)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -1,10 +1,7 @@
 """`glimpse check` from outside, and what it prints."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,21 +24,18 @@ from glimpse.server.cli.check_text import ModelCheck, check_text
 from glimpse.server.cli.run_check import template_origin
 from glimpse.server.settings import ModelSettings
 from tests.checkpoints.ultravox import make_ultravox_checkpoint, split_ultravox_checkpoint
-from tests.paths import ROOT
+from tests.fork_server import glimpse
 from tests.server.cli.hub import serve_hub
 from tests.server.cli.test_main import TORCH, loaded
 
-pytestmark = pytest.mark.usefixtures("forked_engines")
+pytestmark = pytest.mark.usefixtures("forks")
 
 GIB = 1 << 30
 
 
 def check(*arguments: str, **environment: str) -> tuple[int, Any, str]:
     """Returns the exit status, the result and what was written to standard error."""
-    command = [sys.executable, "-m", "glimpse", "check", "--json", "--num-threads=1", *arguments]
-    result = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
-    )
+    result = glimpse("check", "--json", "--num-threads=1", *arguments, environment=environment)
     return result.returncode, json.loads(result.stdout), result.stderr
 
 

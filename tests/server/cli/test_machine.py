@@ -4,8 +4,6 @@ import io
 import json
 import random
 import socket
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,9 +23,9 @@ from glimpse.server.cli.machine.run_bench import noise_png
 from glimpse.server.cli.machine.run_doctor import engine_findings
 from glimpse.server.cli.machine.served import serving
 from tests.e2e.stack import Served
-from tests.paths import ROOT
+from tests.fork_server import glimpse
 
-pytestmark = pytest.mark.usefixtures("forked_engines")
+pytestmark = pytest.mark.usefixtures("forks")
 
 REPORT = BenchReport(
     processors=4,
@@ -45,10 +43,9 @@ REPORT = BenchReport(
 )
 
 
-def glimpse(*arguments: str) -> tuple[int, str, str]:
+def run(*arguments: str) -> tuple[int, str, str]:
     """Exit status, standard output and standard error."""
-    command = [sys.executable, "-m", "glimpse", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = glimpse(*arguments)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -61,7 +58,7 @@ def test_doctor_names_the_port_that_is_taken_and_looks_at_the_kernels() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        status, output, _ = glimpse("doctor", f"--port={port}", "--http-port=0", "--metrics-port=0")
+        status, output, _ = run("doctor", f"--port={port}", "--http-port=0", "--metrics-port=0")
     assert status == 1
     assert f"port {port}" in output
     assert "choose another with --port" in output
@@ -195,24 +192,24 @@ def test_noise_is_an_image_and_each_is_new() -> None:
 
 def test_models_lists_what_is_served(shared_server: Served) -> None:
     target = f"--target=http://127.0.0.1:{shared_server.port}"
-    status, output, _ = glimpse("models", target)
+    status, output, _ = run("models", target)
     assert status == 0
     title, *rows = output.splitlines()
     assert title.split() == ["NAME", "CONTEXT", "INPUTS", "SUPPORTS"]
     assert [row.split()[0] for row in rows] == ["tiny", "small/tiny"]
     assert "text, image, video" in rows[0]
-    served = json.loads(glimpse("models", target, "--json")[1])["data"]
+    served = json.loads(run("models", target, "--json")[1])["data"]
     assert [model["id"] for model in served] == ["tiny", "small/tiny"]
 
 
 def test_models_without_a_server_says_how_to_start_one() -> None:
-    status, output, errors = glimpse("models", "--target=127.0.0.1:1")
+    status, output, errors = run("models", "--target=127.0.0.1:1")
     assert (status, output) == (1, "")
     assert "`glimpse up` starts one" in errors
 
 
 def test_models_lists_the_families() -> None:
-    status, output, _ = glimpse("models", "--families", "--json")
+    status, output, _ = run("models", "--families", "--json")
     listed = json.loads(output)
     assert status == 0
     assert {*listed["with_media"], *listed["text"]} == {*FAMILIES}

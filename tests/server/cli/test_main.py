@@ -20,18 +20,14 @@ from glimpse.server.cli.console import ready_text
 from glimpse.server.cli.examples import usage_text
 from glimpse.v1 import chat_pb2, embedding_pb2
 from tests.e2e.stack import Served, children, free_ports
+from tests.fork_server import glimpse
 from tests.paths import ROOT
 from tests.server.requests import png
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("forked_engines")
+pytestmark = pytest.mark.usefixtures("forks")
 
 READY = Ready(device="cpu", dtype="float32", max_model_len=4096, num_blocks=1, block_size=1, load_seconds=1.25)
-
-
-def glimpse(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from glimpse.server.cli.main import main; main()", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
 def is_healthy(http_port: int) -> bool:

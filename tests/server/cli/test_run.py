@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -21,14 +19,14 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.server.cli.app import app
 from glimpse.server.cli.local.top import MetricsSample, row
 from glimpse.usage import UsageError
+from tests import fork_server
 from tests.e2e.stack import children
-from tests.fork_server import without_forks
 from tests.paths import ROOT
 from tests.server.cli.hub import Hub, serve_hub
 from tests.server.cli.terminal import Terminal, glimpse
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("forked_engines")
+pytestmark = pytest.mark.usefixtures("forks")
 
 QUESTION = "What is in this image?"
 IMAGE = "examples/image.png"
@@ -64,14 +62,8 @@ def here(*arguments: str) -> str:
     return output.getvalue()
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command without a terminal, in a process of its own."""
-    command = [sys.executable, "-m", "glimpse", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
-
-
 def test_a_model_of_the_hub_is_downloaded_served_and_kept(hub: Hub, user: Path) -> None:
-    answer = run("run", "org/name", QUESTION, IMAGE, "--keep", "--temperature=0")
+    answer = fork_server.glimpse("run", "org/name", QUESTION, IMAGE, "--keep", "--temperature=0")
     assert answer.returncode == 0, answer.stderr
     assert "circle" in answer.stdout
     assert "loading" not in answer.stdout
@@ -98,7 +90,7 @@ def test_a_model_of_the_hub_is_downloaded_served_and_kept(hub: Hub, user: Path) 
 
 def test_a_kept_server_that_cannot_be_listed_says_how_it_ends(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (user / "state").write_text("not a folder")
-    answer = run("run", str(DEFAULT_MODEL), QUESTION, IMAGE, "--keep", "--port=0", "--metrics-port=0")
+    answer = fork_server.glimpse("run", str(DEFAULT_MODEL), QUESTION, IMAGE, "--keep", "--port=0", "--metrics-port=0")
     assert answer.returncode == 0, answer.stderr
     said = re.search(r"cannot be written; `kill (\d+)` ends it", answer.stderr)
     assert said is not None, answer.stderr
@@ -147,7 +139,7 @@ def test_bye_ends_the_server_that_was_started(user: Path, tiny_checkpoint: Path)
 
 
 def test_ctrl_c_while_it_starts_ends_everything(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_forks(monkeypatch)
+    fork_server.without_forks(monkeypatch)
     with glimpse("run", str(tiny_checkpoint), environment={}) as terminal:
         terminal.shows("importing torch")
         started = children(terminal.process.pid, "glimpse")

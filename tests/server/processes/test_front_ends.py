@@ -43,11 +43,14 @@ from glimpse.v1 import (
 )
 from tests.e2e.stack import children, free_ports, health_stub, read_metric
 from tests.engine.client.scripted import scripted_command
+from tests.fork_server import without_forks
 from tests.media.shared.redis_server import RedisServer
 from tests.server.requests import image_part, png, request, user
 from tests.server.services.test_streaming import PLAIN_TOKENS
 from tests.server.serving import served
 from tests.waiting import alive, eventually, until
+
+pytestmark = pytest.mark.usefixtures("forks")
 
 NUM_FRONT_ENDS = 2
 MODULE = "glimpse.server.processes.front_end"
@@ -229,20 +232,11 @@ def test_front_ends_end_with_their_supervisor(tiny_checkpoint: Path, tmp_path: P
         assert eventually(lambda: not any(alive(pid) for pid in running), timeout_seconds=20)
 
 
-def test_ctrl_c_ends_all_with_status_0(tiny_checkpoint: Path, tmp_path: Path, redis: RedisServer) -> None:
-    """A terminal sends the signal to the whole process group."""
-    with served(tiny_checkpoint, tmp_path, f"--front-ends={NUM_FRONT_ENDS}", f"--media-store={redis.url}") as server:
-        assert eventually(lambda: "Serving " in (tmp_path / "serve.log").read_text(), timeout_seconds=30)
-        running = children(server.process.pid, MODULE)
-        for pid in (*running, server.process.pid):
-            os.kill(pid, signal.SIGINT)
-        assert server.process.wait(timeout=30) == 0
-        assert not any(alive(pid) for pid in running)
-
-
-def test_ctrl_c_reaches_no_front_end_even_while_it_imports(
-    tiny_checkpoint: Path, tmp_path: Path, redis: RedisServer
+def test_ctrl_c_ends_all_with_status_0_and_reaches_no_front_end_even_while_it_imports(
+    tiny_checkpoint: Path, tmp_path: Path, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A terminal sends the signal to the whole process group."""
+    without_forks(monkeypatch)
     interrupted, serves = set[int](), threading.Event()
 
     def interrupt() -> None:
@@ -261,7 +255,14 @@ def test_ctrl_c_reaches_no_front_end_even_while_it_imports(
     try:
         options = (f"--front-ends={NUM_FRONT_ENDS}", f"--media-store={redis.url}")
         with served(tiny_checkpoint, tmp_path, *options, forks=False) as server:
-            assert set(children(server.process.pid, MODULE)) == interrupted
+            running = set(children(server.process.pid, MODULE))
+            assert running == interrupted
+            serves.set()
+            assert eventually(lambda: "Serving " in (tmp_path / "serve.log").read_text(), timeout_seconds=30)
+            for pid in (*running, server.process.pid):
+                os.kill(pid, signal.SIGINT)
+            assert server.process.wait(timeout=30) == 0
+            assert not any(alive(pid) for pid in running)
     finally:
         serves.set()
         thread.join()
@@ -357,10 +358,15 @@ async def test_requests_with_the_same_id_on_two_front_ends_do_not_mix(server: Fr
 
 
 @on_shared_front_ends
-async def test_front_end_that_hangs_counts_as_it_last_answered(server: FrontEnds) -> None:
+async def test_front_end_that_hangs_counts_as_it_last_answered(
+    server: FrontEnds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_forks(monkeypatch)
+    victim = await replaced(pid_of(server, 0))
+    await until_served(server.upstreams[0])
     read = lambda: read_metric(server.metrics_port, "glimpse_requests_total")  # noqa: E731
     before = await asyncio.to_thread(read)
-    os.kill(victim := pid_of(server, 0), signal.SIGSTOP)
+    os.kill(victim, signal.SIGSTOP)
     try:
         await answer(server.upstreams[1])
         assert await asyncio.to_thread(read) == before + 1

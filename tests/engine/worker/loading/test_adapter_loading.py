@@ -24,7 +24,7 @@ from tests.checkpoints.lora import make_adapter, merged
 from tests.engine.harness import make_prompt, request_of
 from tests.waiting import until
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("forked_engines")]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("forks")]
 PROMPT = make_prompt(5, 40)
 
 

@@ -56,7 +56,7 @@ from tests.e2e.stack import free_ports
 from tests.engine.harness import make_prompt, request_of
 from tests.waiting import until
 
-pytestmark = pytest.mark.usefixtures("forked_engines")
+pytestmark = pytest.mark.usefixtures("forks")
 
 DEADLINE_SECONDS = 200.0
 PROMPT = make_prompt(2, 5, (112, 84), 9)

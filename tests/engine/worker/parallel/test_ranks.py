@@ -38,7 +38,7 @@ from tests.engine.worker.models import test_paddleocr_vl as paddleocr_vl
 from tests.fork_server import without_forks
 from tests.waiting import alive, until
 
-pytestmark = pytest.mark.usefixtures("forked_engines")
+pytestmark = pytest.mark.usefixtures("forks")
 
 TOLERANCE = 2e-5
 """For logprobs: float32 sums in another order."""
