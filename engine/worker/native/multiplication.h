@@ -23,6 +23,7 @@ constexpr int64_t kFewBlocks = 4;             // blocks of matrix units whose su
 constexpr int64_t kFewBlocksBytes = 5 << 18;  // bytes of their activations that stay in the L2 cache
 constexpr int64_t kFinishingPace = 2;         // rows that are finished in each step of another block
 constexpr int64_t kCachedBytes = 16 << 10;    // bytes of a panel that stay in the L1 cache
+constexpr int64_t kPanelBytes = 64 << 10;     // the same in the L2 cache, from where vector units are fed in time
 constexpr int64_t kGroupedPanels = 8;         // panels whose sums are computed together if the inputs must be divided
 constexpr int64_t kGroupedFloatPanels = 4;    // the same without matrix units: their processors have less cache
 constexpr int64_t kUnpackedBytes = 16 << 10;  // bytes of unpacked weights that stay in the L1 cache
@@ -32,7 +33,7 @@ constexpr int64_t kUnpackedBytes = 16 << 10;  // bytes of unpacked weights that 
 extern int64_t streamed_ahead_bytes;
 
 // Blocks of many rows begin with a group of activations.
-static_assert(kCachedBytes / kStepBytes % kGroupSteps == 0);
+static_assert(kCachedBytes / kStepBytes % kGroupSteps == 0 && kPanelBytes / kStepBytes % kGroupSteps == 0);
 
 // Each thread reads consecutive panels.
 class Multiplication {
@@ -87,7 +88,7 @@ class Multiplication {
       return {rows, std::min(kGroupedPanels, num_panels), kCachedBytes / kStepBytes};
     }
     if (x_.rows() <= kernels_.direct_rows) return {rows, num_panels, x_.num_steps()};
-    if (!unpacks_) return {rows, 1, std::max<int64_t>(1, kCachedBytes / step_bytes(weight_))};
+    if (!unpacks_) return {rows, 1, std::max<int64_t>(1, kPanelBytes / step_bytes(weight_))};
     // Each group of panels reads all activations, from beyond the L2 cache if they do not fit.
     const int64_t panels = fits ? 1 : std::min(kGroupedFloatPanels, num_panels);
     return {rows, panels, kUnpackedBytes / unpacked_step_bytes()};

@@ -11,39 +11,55 @@ constexpr int bf16_vectors(int rows) {
   return 2 * kTileVectors;
 }
 
-// Multiplies rows [first, first + kRows) by vectors of a panel from `vector` on.
+// Loads or stores the sums of rows [first, first + kRows) and of vectors of a panel from `vector` on. In registers,
+// those of paired rows are mixed.
+template <int kRows, int kVectors, bool kStore>
+static inline void move_bf16_sums(const Block& block, int64_t first, int64_t vector, f32v (&sums)[kRows][kVectors]) {
+#pragma GCC unroll 16
+  for (int row = 0; row < kRows; row += kPaired)
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) {
+      if (kStore) separate_rows(sums[row][v], sums[row + kPaired - 1][v]);
+#pragma GCC unroll 2
+      for (int half = 0; half < kPaired; ++half) {
+        f32v& sum = sums[row + half][v];
+        float* place = sums_of_vector(block, first + row + half, vector + v);
+        if (kStore) store(place, sum);
+        else sum = block.adds ? load<f32v>(place) : f32v{};
+      }
+      if (!kStore) pair_rows(sums[row][v], sums[row + kPaired - 1][v]);
+    }
+}
+
+// Multiplies rows [first, first + kRows) by vectors of a panel from `vector` on. Loops over sums are unrolled by name:
+// GCC 12 would else take them through memory at both ends.
 template <int kRows, int kVectors>
 static inline void multiply_bf16_rows(const Block& block, int64_t first, int64_t vector) {
   f32v sums[kRows][kVectors];
-  for (int row = 0; row < kRows; ++row)
-    for (int v = 0; v < kVectors; ++v)
-      sums[row][v] = block.adds ? load<f32v>(sums_of_vector(block, first + row, vector + v)) : f32v{};
-  for (int row = 0; row < kRows; row += kPaired)
-    for (int v = 0; v < kVectors; ++v) pair_rows(sums[row][v], sums[row + kPaired - 1][v]);
+  move_bf16_sums<kRows, kVectors, false>(block, first, vector, sums);
   const char* ahead = block.ahead;
   for (int64_t step = 0; step < block.num_steps; ++step) {
     const char* weights = block.panel + step * kStepBytes + vector * (4 * kLanes);
     const char* x = block.tiles + step * kTileBytes + first * 64;
-#pragma GCC unroll 4
     for (int line = 0; line < 16; line += kPaired) {
       if (vector == 0) prefetch_part(ahead, block.lines_ahead, line / kPaired, 16 / kPaired);
       i32v parts[kVectors][kPaired];
       for (int v = 0; v < kVectors; ++v)
         for (int half = 0; half < kPaired; ++half)
           parts[v][half] = load_weights(weights + line * kLineBytes + v * (4 * kLanes), half);
+#pragma GCC unroll 16
       for (int row = 0; row < kRows; row += kPaired) {
         const i32v inputs = load_bf16_of_rows(x + row * 64 + line * 4);
+#pragma GCC unroll 16
         for (int v = 0; v < kVectors; ++v)
+#pragma GCC unroll 2
           for (int half = 0; half < kPaired; ++half)
             sums[row + half][v] = add_bf16(sums[row + half][v], parts[v][half], inputs);
       }
     }
     ahead += block.lines_ahead * 64;
   }
-  for (int row = 0; row < kRows; row += kPaired)
-    for (int v = 0; v < kVectors; ++v) separate_rows(sums[row][v], sums[row + kPaired - 1][v]);
-  for (int row = 0; row < kRows; ++row)
-    for (int v = 0; v < kVectors; ++v) store(sums_of_vector(block, first + row, vector + v), sums[row][v]);
+  move_bf16_sums<kRows, kVectors, true>(block, first, vector, sums);
 }
 
 // Multiplies `rows` rows, at most kRows, by both tiles of a panel.
