@@ -37,7 +37,7 @@ class TextPrompt:
     """Path of the field in the request."""
     add_special_tokens: bool | None = None
     """Whether a text that nothing follows, such as the input of an embedding, gets the tokenizer's tokens that start
-    and end each text. None: the model continues the text, which gets those that start it."""
+    and end each text. None: the model continues the text, which gets those that start it. False: any text gets none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from glimpse.server.parse.generation import (
 from glimpse.server.parse.response_format import parse_response_format
 from glimpse.server.request import CompletionRequest, Constraint, GenerationRequest, TextPrompt, TokenPrompt
 from glimpse.server.served_model import ServedModel
-from glimpse.v1 import completion_pb2
+from glimpse.v1 import completion_pb2, tokenizer_pb2
 
 DEFAULT_MAX_TOKENS = 16
 MAX_COMPLETIONS = 128
@@ -42,7 +42,8 @@ def parse_completion(
     return CompletionRequest(
         generation=GenerationRequest(
             prompts=tuple(
-                _parse_prompt(prompt, f"prompts[{index}]", model) for index, prompt in enumerate(request.prompts)
+                _parse_prompt(request, prompt, f"prompts[{index}]", model)
+                for index, prompt in enumerate(request.prompts)
             ),
             sampling=sampling,
             num_completions=count,
@@ -63,6 +64,14 @@ def parse_completion(
     )
 
 
+def continued(
+    text: str, field: str, request: completion_pb2.CreateCompletionRequest | tokenizer_pb2.TokenizeRequest
+) -> TextPrompt:
+    """Returns a text that the model continues."""
+    is_bare = request.HasField("add_special_tokens") and not request.add_special_tokens
+    return TextPrompt(text=text, field=field, add_special_tokens=False if is_bare else None)
+
+
 def _parse_constraint(request: completion_pb2.CreateCompletionRequest) -> Constraint | None:
     constraint = parse_response_format(request)
     if constraint is not None and constraint.answer_type is not None:
@@ -81,10 +90,12 @@ def _parse_sampling(
     return replace(sampling, logprobs=request.num_logprobs)
 
 
-def _parse_prompt(prompt: completion_pb2.Prompt, path: str, model: ServedModel) -> TextPrompt | TokenPrompt:
+def _parse_prompt(
+    request: completion_pb2.CreateCompletionRequest, prompt: completion_pb2.Prompt, path: str, model: ServedModel
+) -> TextPrompt | TokenPrompt:
     match prompt.WhichOneof("prompt"):
         case "text":
-            return TextPrompt(text=prompt.text, field=f"{path}.text")
+            return continued(prompt.text, f"{path}.text", request)
         case "token_ids":
             check_token_ids(prompt.token_ids.ids, model.vocab_size, f"{path}.token_ids.ids")
             return TokenPrompt(token_ids=tuple(prompt.token_ids.ids))

@@ -9,6 +9,7 @@ from glimpse.server.errors import InvalidRequest
 from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.prompts import PromptLoader
 from glimpse.server.parse.chat import check_bounds
+from glimpse.server.parse.completion import continued
 from glimpse.server.parse.generation import check_token_ids
 from glimpse.server.parse.prompt import parse_prompt
 from glimpse.server.parse.tools import parse_tools
@@ -75,6 +76,9 @@ class TokenizerHandlers:
             raise InvalidRequest(
                 "prompt", "'prompt': expected either 'prompt' or 'messages', got neither", "missing_value"
             )
+        if request.add_special_tokens:
+            message = "expected false or none, since the chat template writes the special tokens of a conversation"
+            raise InvalidRequest("add_special_tokens", message)
         tools = parse_tools(chat_pb2.CountTokensRequest(tools=request.tools))
         return parse_prompt(request, self.model, tools=tools.definitions)
 
@@ -84,4 +88,4 @@ def _parse_text(request: tokenizer_pb2.TokenizeRequest) -> TextPrompt:
     for name in ("messages", *_CHAT_FIELDS):
         if name in present:
             raise InvalidRequest(name, "cannot be combined with 'prompt'", "conflicting_values")
-    return TextPrompt(text=request.prompt, field="prompt")
+    return continued(request.prompt, "prompt", request)

@@ -209,6 +209,8 @@ class CompletionOptions(GenerationOptions, total=False):
     """How many of the most likely tokens the answer has for each of its own."""
     echo: bool
     """Whether the answer begins with the prompt."""
+    add_special_tokens: bool
+    """Whether texts begin with the tokenizer's tokens for that."""
 
 
 class TokenizeOptions(ModelOptions, total=False):
@@ -220,6 +222,8 @@ class TokenizeOptions(ModelOptions, total=False):
     chat_template_kwargs: Mapping[str, Any]
     media_io_options: content_pb2.MediaIoOptions | Mapping[str, Any]
     media_processor_options: content_pb2.MediaProcessorOptions | Mapping[str, Any]
+    add_special_tokens: bool
+    """Whether a text begins with the tokenizer's tokens for that."""
     return_token_strs: bool
     """Whether the answer has the text of each token too."""
 

@@ -7,10 +7,21 @@ from typing import Any
 
 import grpc
 import pytest
+import tokenizers
 from google.api.httpbody_pb2 import HttpBody
+from tokenizers.processors import TemplateProcessing
 
 from glimpse.openai.v1 import openai_pb2_grpc
-from glimpse.v1 import chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
+from glimpse.v1 import (
+    chat_pb2_grpc,
+    completion_pb2,
+    completion_pb2_grpc,
+    content_pb2,
+    model_pb2,
+    model_pb2_grpc,
+    tokenizer_pb2,
+    tokenizer_pb2_grpc,
+)
 from tests.checkpoints.text import make_text_checkpoint
 from tests.media.audio import audio_file, tone
 from tests.media.images import scene
@@ -21,12 +32,18 @@ from tests.server.serving import served
 
 Chat = chat_pb2_grpc.ChatServiceStub
 PART = "messages[0].content[0]"
+START = "<|endoftext|>"
 
 
 @pytest.fixture(scope="module")
 def reading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
-    """A channel to a server whose model supports text alone."""
+    """A channel to a server whose model supports text alone, and whose tokenizer begins texts with a token."""
     checkpoint = make_text_checkpoint(tmp_path_factory.mktemp("checkpoints") / "reading", "qwen3")
+    tokenizer = tokenizers.Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
+    start = (START, tokenizer.token_to_id(START))
+    tokenizer.post_processor = TemplateProcessing(single=f"{START} $A", special_tokens=[start])
+    (checkpoint / "tokenizer.json").unlink()
+    tokenizer.save(str(checkpoint / "tokenizer.json"))
     with served(checkpoint, tmp_path_factory.mktemp("reading")) as server, server.channel() as channel:
         yield channel
 
@@ -38,6 +55,36 @@ def test_answers_and_finds_repeated_prompts_in_the_prefix_cache(reading: grpc.Ch
     assert first.usage.completion_tokens > 0
     assert second.choices == first.choices
     assert second.usage.prompt_tokens_details.cached_tokens > 64
+
+
+def test_texts_begin_with_the_tokenizer_s_token_unless_a_request_wants_none(reading: grpc.Channel) -> None:
+    def sent(**members: Any) -> list[int]:
+        prompt = {
+            "prompts": [{"text": "the sea"}],
+            "generation": {"return_token_ids": True, "max_completion_tokens": 1},
+        }
+        wire = completion_pb2.CreateCompletionRequest(**prompt, **members)
+        completion = completion_pb2_grpc.CompletionServiceStub(reading).CreateCompletion(wire)
+        wire = tokenizer_pb2.TokenizeRequest(prompt="the sea", return_token_strs=True, **members)
+        tokenized = tokenizer_pb2_grpc.TokenizerServiceStub(reading).Tokenize(wire)
+        assert tokenized.tokens == completion.choices[0].prompt_token_ids
+        assert (tokenized.token_strs[0] == START) == members.get("add_special_tokens", True)
+        return [*tokenized.tokens]
+
+    whole = sent()
+    assert sent(add_special_tokens=True) == whole
+    assert sent(add_special_tokens=False) == whole[1:]
+
+
+def test_a_conversation_has_no_special_tokens_but_its_template_s(reading: grpc.Channel) -> None:
+    def tokens(**members: Any) -> list[int]:
+        wire = tokenizer_pb2.TokenizeRequest(messages=[user("the sea")], **members)
+        return [*tokenizer_pb2_grpc.TokenizerServiceStub(reading).Tokenize(wire).tokens]
+
+    assert tokens(add_special_tokens=False) == tokens()
+    with pytest.raises(grpc.RpcError) as caught:
+        tokens(add_special_tokens=True)
+    assert details(caught.value)[1].field_violations[0].field == "add_special_tokens"
 
 
 def test_model_description_lists_text_alone(reading: grpc.Channel) -> None:
