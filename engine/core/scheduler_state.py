@@ -17,7 +17,9 @@ from glimpse.engine.core.sequence import RUNNING, Sequence
 
 _priority_key = attrgetter("priority_key")
 _MAX_EXPECTED = 16
-"""Sequences that count: many of a flood end before the last begin, and people may share one address."""
+"""Sequences that count: many of a flood end before the last begin."""
+_NUM_PACED_TOKENS = 128
+"""Tokens of an answer after which another may have sent what comes meanwhile: people share addresses."""
 
 
 class SchedulerState:
@@ -81,9 +83,11 @@ class SchedulerState:
     @property
     def num_expected_decodes(self) -> int:
         """How many sequences of one client decode once all have a place: its pace then is its pace before. With several
-        clients 0: none is slowed down by what another sends."""
-        num_sequences = len(self.running) + self.queue.num_waiting
-        return min(num_sequences, self._max_running, _MAX_EXPECTED) if self.queue.has_one_client else 0
+        clients, or beside a long answer, 0: none is slowed down by what another sends."""
+        oldest = next(iter(self.running), None)
+        if not self.queue.has_one_client or (oldest and oldest.num_generated > _NUM_PACED_TOKENS):
+            return 0
+        return min(len(self.running) + self.queue.num_waiting, self._max_running, _MAX_EXPECTED)
 
     def add(self, sequence: Sequence) -> None:
         """Queues a new sequence."""
