@@ -9,6 +9,21 @@ from tests.page.actions import COLOURS, add_image, answers, ask, constrain, set_
 from tests.waiting import eventually
 
 LONG = "One more sentence of a long answer. " * 300
+FIRST_MS = """
+later => new Promise((resolve, reject) => {
+  const opening = indexedDB.open("glimpse");
+  opening.onerror = () => reject(opening.error);
+  opening.onsuccess = () => {
+    const turns = opening.result.transaction("turns", "readwrite").objectStore("turns");
+    turns.getAll().onsuccess = ({ target }) => {
+      const turn = target.result.find(turn => turn.role === "assistant");
+      const changing = turns.put({ ...turn, firstMs: later ?? turn.firstMs });
+      changing.onsuccess = () => { opening.result.close(); resolve(turn.firstMs); };
+    };
+  };
+})
+"""
+"""The time of the first token of the only answer; `later` becomes it."""
 CUT = "The page was closed or reloaded during this answer."
 AT_END = """
 () => {
@@ -91,6 +106,10 @@ def test_an_answer_cut_by_a_reload_says_so_and_goes_on(page: Page) -> None:
     kept = (answers(page).locator(".text").text_content() or "").strip()  # also of what is not drawn yet
     assert kept.startswith("One more sentence")
     assert len(kept) < len(LONG)
+    hour_ms = 3_600_000
+    page.evaluate(FIRST_MS, hour_ms)
+    page.reload()
+    expect(answers(page).get_by_text(CUT)).to_be_visible()
     page.unroute("**/v1/chat/completions")
     constrain(page, " And so it ends.")
     with page.expect_request("**/v1/chat/completions") as request:
@@ -100,6 +119,8 @@ def test_an_answer_cut_by_a_reload_says_so_and_goes_on(page: Page) -> None:
     assert body["messages"][-1]["role"] == "assistant"
     expect(answers(page).get_by_text(CUT)).to_have_count(0)
     expect(answers(page).locator(".text")).to_have_text(f"{kept} And so it ends.")
+    # The times are those of the request whose usage is told.
+    assert eventually(lambda: page.evaluate(FIRST_MS) not in (None, hour_ms), timeout_seconds=10)
 
 
 def test_conversations_are_exported_and_imported(page: Page, tmp_path: Path) -> None:

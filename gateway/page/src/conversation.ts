@@ -249,7 +249,8 @@ export function answer(parent: Turn, setups: Setup[]): void {
 // Lets the model go on where an answer ended.
 export function goOn(turn: AssistantTurn, setup: Setup): void {
   const before = pathTo(turn.id);
-  const going: AssistantTurn = { ...turn, isRunning: true, finishReason: null, error: null };
+  // Its usage will be that of this request, and so are its times.
+  const going: AssistantTurn = { ...turn, isRunning: true, finishReason: null, error: null, firstMs: null, lastMs: null };
   put(going);
   void generate(going, before, setup, { continue_final_message: true });
 }
