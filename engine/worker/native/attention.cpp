@@ -147,7 +147,8 @@ class TaskRunner {
     QueryTile& tile = space_.tiles[index];
     const int num_columns = task.num_columns - index * kMaxColumns;
     const int step = kernels_.column_step;
-    tile.columns = std::min((num_columns + step - 1) / step * step, kMaxColumns);
+    tile.num_queries = std::min(num_columns, kMaxColumns);
+    tile.columns = (tile.num_queries + step - 1) / step * step;
     const int first = task.first_column + index * kMaxColumns;
     const int last = task.first_column + task.num_columns - 1;
     for (int i = 0; i < tile.columns; ++i) {

@@ -1,9 +1,10 @@
 // Attention kernels in AVX-512, except the matrix product, which the including file defines first as `multiply`:
 //
-//   multiply(a, num_segments, depth, stride, num_rows, b, columns, c)
+//   multiply(a, num_segments, depth, stride, num_rows, b, columns, num_queries, ahead, c)
 //
 // c[num_rows][columns] is the sum over segments s of a[s] · b[s], where a[s] has num_rows rows of `depth` bf16 with a
-// row stride of `stride` elements, and b is [num_segments][depth / 2][columns][2].
+// row stride of `stride` elements, and b is [num_segments][depth / 2][columns][2]. Columns after the first num_queries
+// may be left as they are. Meanwhile it may prefetch `ahead`.
 //
 // To be included inside an anonymous namespace after `#pragma GCC target`.
 
@@ -178,14 +179,15 @@ void attend(const HeadShape& shape, const QueryTile& tile, const KeyRange<bf16>&
     for (int segment = 0; segment < num_segments; ++segment) {
       segments[segment] = range.keys[block] + segment * depth;
     }
-    multiply(segments, num_segments, depth, shape.query_dim, kBlockKeys, tile.packed, tile.columns,
-             workspace.scores + block * kBlockKeys * tile.columns);
+    const Ahead ahead{range.keys[std::min(block + 1, num_blocks - 1)], range.values[block], range.value_stride};
+    multiply(segments, num_segments, depth, shape.query_dim, kBlockKeys, tile.packed, tile.columns, tile.num_queries,
+             ahead, workspace.scores + block * kBlockKeys * tile.columns);
   }
   if (range.key_scales) scale_rows(range.key_scales, num_blocks * kBlockKeys, tile.columns, workspace.scores);
   hide_keys(tile, range.first, visible.hidden, workspace.scores);
   softmax(shape, tile, range, visible, num_blocks * kBlockKeys, workspace, partial);
   multiply(range.values, num_blocks, kBlockKeys, range.value_stride, shape.value_dim, workspace.weights, tile.columns,
-           partial.out);
+           tile.num_queries, {}, partial.out);
 }
 
 void merge(int value_dim, int columns, const Partial& from, Partial& into) {

@@ -34,6 +34,7 @@ struct alignas(64) QueryTile {
   int limits[kMaxColumns];
   int starts[kMaxColumns];
   int columns;
+  int num_queries;  // of the columns, the first ones; others are zeros
 };
 
 // Keys `first` to `first + num_keys` of a sequence, in bf16 or float.
@@ -64,6 +65,21 @@ struct alignas(64) Workspace {
     bf16 weights[kRangeKeys * kMaxColumns];     // for bf16 products, [keys / 2][columns][2]
     float panel[kRangeKeys * kMaxColumns / 2];  // for float32 products, some keys or values, widened
   };
+};
+
+// What a product prefetches, a line of keys and one of values at a time: blocks lie apart in memory, so the processor
+// does not foresee them, and it has buffers for few lines.
+struct Ahead {
+  const bf16 *keys, *values;  // null: nothing
+  long value_stride;          // as of `KeyRange`
+
+  void prefetch() {
+    if (!keys) return;
+    __builtin_prefetch(keys, 0, 2);
+    __builtin_prefetch(values, 0, 2);
+    keys += kBlockKeys;
+    values += value_stride;
+  }
 };
 
 struct Visible {
