@@ -20,6 +20,8 @@ NUM_UNTRIED_TOKENS = 64
 """Prompt tokens in a decoding step until one that only decodes has been measured, at the latest after two steps."""
 SAMPLE_INTERVAL = 32
 """After so many steps with prompt tokens one only decodes, to measure that."""
+DECODE_INTERVAL = 8
+"""One of so many steps in a row that only decode counts: else a moment of other work would be all that does."""
 LATE = 1.5
 """A step that takes this multiple of what it should counts as several: decodes may have become slower, too."""
 NUM_BRIEF_TOKENS = 128
@@ -51,6 +53,7 @@ class PrefillBudget:
         self._max_slowdown = max_slowdown
         self._min_tokens = NUM_GPU_TOKENS if uses_gpu else NUM_LEAST_TOKENS
         self._num_since_decode = SAMPLE_INTERVAL if uses_gpu else SAMPLE_INTERVAL - 2  # steps that decoded and did more
+        self._num_alike = 0  # steps that only decoded since one that counted
         self._knows_decodes = False
         self._steps = StepCurve()
         self._decodes = StepCurve() if uses_gpu else self._steps
@@ -92,6 +95,10 @@ class PrefillBudget:
             self._media_costs.append((work.num_media_tokens, encode_seconds))
         num_tokens = work.num_decodes + work.num_prompt_tokens
         if not num_tokens:
+            return
+        is_alike = not work.num_prompt_tokens and not self._num_since_decode
+        self._num_alike = (self._num_alike + 1) % DECODE_INTERVAL if is_alike else 0
+        if self._num_alike:
             return
         curve, is_late = self._steps if work.num_prompt_tokens else self._decodes, False
         seconds = max(seconds - encode_seconds, 0.0)

@@ -9,7 +9,7 @@ from math import inf
 
 WINDOW = 8
 """Number of recent steps of each size that count: enough to ignore a few that other processes delayed."""
-STALE_AGE = 256
+STALE_AGE = 64
 """Steps after which a size gives way to newer ones that contradict it. It still counts: a prompt after a long answer
 finds the budget of the one before."""
 

@@ -6,6 +6,7 @@ from statistics import median
 import pytest
 
 from glimpse.engine.core.prefill_budget import (
+    DECODE_INTERVAL,
     DEFAULT_MEDIA_WEIGHT,
     NUM_LEAST_TOKENS,
     NUM_UNTRIED_TOKENS,
@@ -59,9 +60,15 @@ def budget_after(*steps: tuple[StepWork, float], max_slowdown: float = 3.0) -> P
         pytest.param([prompt(500, 500.0), decodes(1.0)], NUM_LEAST_TOKENS, id="too slow for any prompt token"),
         pytest.param([decodes(1.0), decodes(1.0, 12), decodes(3.0, 100), decodes(9.0, 200)], 100, id="some are free"),
         pytest.param([decodes(9.0), decodes(1.0, 96)], 196, id="no step takes longer than a larger one"),
-        pytest.param([prompt(504, 6.0), *[decodes(1.0)] * 5, *[decodes(9.0)] * 3], 200, id="slow outliers are ignored"),
         pytest.param(
-            [prompt(504, 6.0), *[decodes(9.0)] * 9, *[decodes(1.0)] * 8], 200, id="old measurements are ignored"
+            [prompt(504, 6.0), *[decodes(1.0)] * 5 * DECODE_INTERVAL, *[decodes(9.0)] * 3 * DECODE_INTERVAL],
+            200,
+            id="slow outliers are ignored",
+        ),
+        pytest.param(
+            [prompt(504, 6.0), *[decodes(9.0)] * 9, *[decodes(1.0)] * 8 * DECODE_INTERVAL],
+            200,
+            id="old measurements are ignored",
         ),
         pytest.param([prompt(504, 6.0), decodes(1.0), decodes(1.16, 16)], 200, id="a few prompt tokens are no decode"),
     ],
