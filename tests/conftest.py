@@ -160,7 +160,7 @@ def _written(folder: Path) -> dict[Path, int]:
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[None]:
-    """Makes forks of engines, and of front ends among several, that the programs of a file's tests start."""
+    """Makes forks of what the programs of a file's tests start (`tests.fork_server`)."""
     from tests.fork_server import with_forks
 
     with pytest.MonkeyPatch.context() as patch:

@@ -1,6 +1,7 @@
-"""Servers under test, and their engines, are forks of processes that have imported what they need.
+"""Servers under test, their engines and decoders are forks of processes that have imported what they need.
 
-Importing it takes a front end 0.8 s of a processor and an engine 1.7 s, and the tests start a hundred of each.
+Importing it takes a front end 0.8 s of a processor, an engine 1.7 s and a decoder 0.2 s, and the tests start a hundred
+of each, or more.
 
 A test starts a front end, or another command, as a `Fork`. That starts `python -m glimpse.engine.worker.process` as
 always; before Python runs the module, `fork_client` asks for a fork that does, with the same arguments, variables and
@@ -29,15 +30,22 @@ from tests.paths import ROOT
 _FOLDER = Path(__file__).parent
 _FRONT_END = ("glimpse.server.cli.app", "glimpse.server.cli.run_server", "glimpse.server.cli.flag_forms")
 _ENGINE = ("glimpse.engine.worker.loading.load_engine", "glimpse.engine.worker.native.backend")
+_DECODER = (
+    "glimpse.media.decoding.document_file",
+    "glimpse.media.decoding.video_frames",
+    "glimpse.media.native.library",
+)
 
 
 def with_forks(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of a watched server (`tests.loop_watchdog`) whose engines and front ends are forks."""
+    """Returns the environment of a watched server (`tests.loop_watchdog`) whose children are forks."""
     environment = loop_watchdog.watched(environment)
     if sys.platform != "linux":
         return environment
     path = os.pathsep.join((environment["PYTHONPATH"], str(_FOLDER)))
-    servers = f"{_address(_FRONT_END)} {_address(_ENGINE)} {Path(sys.prefix).resolve()}"
+    # One thread, as decoders have: threads do not outlive a fork, and reserve memory.
+    addresses = (_address(_FRONT_END), _address(_ENGINE), _address(_DECODER, OPENBLAS_NUM_THREADS="1"))
+    servers = " ".join((*addresses, str(Path(sys.prefix).resolve())))
     return {**environment, "PYTHONPATH": path, "GLIMPSE_TESTS_FORK_SERVERS": servers}
 
 
@@ -112,7 +120,7 @@ def glimpse(
 
 
 @functools.cache
-def _address(imported: tuple[str, ...]) -> str:
+def _address(imported: tuple[str, ...], **variables: str) -> str:
     """Starts a server, which ends with this process, and returns its abstract address."""
     address = f"glimpse-tests-{secrets.token_hex(8)}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
@@ -123,7 +131,7 @@ def _address(imported: tuple[str, ...]) -> str:
             stdin=subprocess.PIPE,
             pass_fds=[listening.fileno()],
             cwd=ROOT,
-            env=loop_watchdog.watched(os.environ),
+            env=loop_watchdog.watched(os.environ | variables),
         )
     atexit.register(server.communicate)  # the end of its standard input ends it
     return address

@@ -5,6 +5,7 @@ the fork's process id, and then its exit status, negative after a signal. When t
 """
 
 import array
+import atexit
 import contextlib
 import fcntl
 import gc
@@ -17,6 +18,7 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -148,6 +150,22 @@ def _become(request: _Request) -> None:
             raise ValueError("expected a program, got none")
 
 
+def _run(request: _Request) -> None:
+    """Runs a fork's program, and ends at once: to take down what has been imported takes Python 0.2 s."""
+    try:
+        _become(request)
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            raise
+        status = ended.code or 0
+    else:
+        status = 0
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+    sys.stdout.flush()
+    os._exit(status)
+
+
 def main() -> None:
     listening = socket.socket(fileno=int(sys.argv[1]))
     select.select([listening, 0], [], [])  # what nobody asks for is not imported
@@ -156,7 +174,7 @@ def main() -> None:
         importlib.import_module(each)
     gc.freeze()
     gc.enable()
-    _become(_Server(listening).run())
+    _run(_Server(listening).run())
 
 
 if __name__ == "__main__":

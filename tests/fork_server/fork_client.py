@@ -8,21 +8,23 @@ import os
 import signal
 import sys
 
-_FRONT_ENDS = ("glimpse.server.processes.front_end",)
-_ENGINES = (
-    "glimpse.engine.worker.process",
-    "glimpse.engine.worker.rank",
-    "glimpse.engine.worker.loading.check_serving",
-)
+_FRONT_ENDS, _ENGINES, _DECODERS = range(3)
+"""Which of the servers forks a module."""
+_MODULES = {
+    "glimpse.server.processes.front_end": _FRONT_ENDS,
+    "glimpse.engine.worker.process": _ENGINES,
+    "glimpse.engine.worker.rank": _ENGINES,
+    "glimpse.engine.worker.loading.check_serving": _ENGINES,
+    "glimpse.media.decoding.worker": _DECODERS,
+}
 
 
 def run_as_fork() -> None:
     """Returns if this process runs another module, or another Python, or if there is no server."""
-    front_ends, engines, prefix = os.environ["GLIMPSE_TESTS_FORK_SERVERS"].split(" ", 2)
-    module = sys.orig_argv[2] if sys.orig_argv[1:2] == ["-m"] else ""
-    if prefix != os.path.realpath(sys.prefix) or module not in (*_FRONT_ENDS, *_ENGINES):
+    *addresses, prefix = os.environ["GLIMPSE_TESTS_FORK_SERVERS"].split(" ", 3)
+    if prefix != os.path.realpath(sys.prefix) or sys.orig_argv[1:2] != ["-m"] or sys.orig_argv[2] not in _MODULES:
         return
-    address = engines if module in _ENGINES else front_ends
+    address = addresses[_MODULES[sys.orig_argv[2]]]
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     try:
         connection.connect(f"\0{address}")
@@ -35,7 +37,7 @@ def run_as_fork() -> None:
                 files.append(int(name))
     message = marshal.dumps((sys.orig_argv[1:], dict(os.environ), os.getcwd(), files))  # noqa: PTH109
     connection.sendmsg([message], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", files))])
-    for each in (signal.SIGINT, signal.SIGTERM):  # as both do
+    for each in (signal.SIGINT, signal.SIGTERM):  # as they do, or nobody sends it
         signal.signal(each, signal.SIG_IGN)
     for each in files:
         os.close(each)

@@ -3,7 +3,7 @@
 import os
 
 if "GLIMPSE_TESTS_FORK_SERVERS" in os.environ:
-    __import__("fork_client").run_as_fork()  # returns in neither an engine nor a front end among several
+    __import__("fork_client").run_as_fork()  # does not return in what a fork runs
 
 import builtins
 import sys

@@ -62,7 +62,10 @@ def here(*arguments: str) -> str:
     return output.getvalue()
 
 
-def test_a_model_of_the_hub_is_downloaded_served_and_kept(hub: Hub, user: Path) -> None:
+def test_a_model_of_the_hub_is_downloaded_served_and_kept(
+    hub: Hub, user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork_server.without_forks(monkeypatch)  # forks share their memory
     answer = fork_server.glimpse("run", "org/name", QUESTION, IMAGE, "--keep", "--temperature=0")
     assert answer.returncode == 0, answer.stderr
     assert "circle" in answer.stdout
