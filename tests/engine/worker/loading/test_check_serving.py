@@ -114,7 +114,7 @@ def test_sixteen_sequences_take_of_the_cache_what_is_told(family: str, number: K
     device, others = torch.device("cpu"), sizes._asdict()
     cache = shape.allocate(others.pop("num_blocks"), 8, torch.float32, device, **others)
     for index in range(16):
-        sampling = SamplingParams(temperature=0, max_tokens=90, ignore_eos=True)
+        sampling = SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)
         core.submit(request_of(str(index), make_prompt(index, 7 + 19 * index), sampling))
     state, num_compared = core.scheduler.state, 0
     assert (state.states is not None, state.sliding_tables is not None) == (family == "qwen3_5", family == "gemma4")
