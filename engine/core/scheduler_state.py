@@ -84,8 +84,7 @@ class SchedulerState:
     def num_expected_decodes(self) -> int:
         """How many sequences of one client decode once all have a place: its pace then is its pace before. With several
         clients, or beside a long answer, 0: none is slowed down by what another sends."""
-        oldest = next(iter(self.running), None)
-        if not self.queue.has_one_client or (oldest and oldest.num_generated > _NUM_PACED_TOKENS):
+        if not self.queue.has_one_client or any(each.num_generated > _NUM_PACED_TOKENS for each in self.running):
             return 0
         return min(len(self.running) + self.queue.num_waiting, self._max_running, _MAX_EXPECTED)
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 
 import pytest
+from msgspec.structs import replace
 
 from glimpse.engine.core.prefill_budget import (
     DECODE_INTERVAL,
@@ -161,11 +162,12 @@ def test_requests_of_one_client_keep_the_pace_that_all_of_them_will_have():
     assert median(gaps) >= 0.7 * MAX_SLOWDOWN * all_decode, "prompts take what that leaves"
 
 
-def test_an_answer_that_is_read_keeps_its_own_pace_beside_a_flood_of_its_client():
+@pytest.mark.parametrize("priority", [0, -1])
+def test_an_answer_that_is_read_keeps_its_own_pace_beside_a_flood_of_its_client(priority: int):
     station, quiet_seconds = core_with_streams(1, decode_seconds=DECODE_SECONDS / 6)
     station.run(100)
     for index in range(30):
-        station.submit(text(str(index), 512, max_tokens=1))
+        station.submit(replace(text(str(index), 512, max_tokens=1), priority=priority))
     num_before = len(station.gaps("stream 0"))
     station.run_until_first_token("29")
     assert max(station.gaps("stream 0")[num_before:]) <= 3 * quiet_seconds
