@@ -135,15 +135,17 @@ function Turns({ path, isRunning, setups }: TurnsProps) {
   return (
     <div class="scene">
       <div ref={place} class="turns" role="log" aria-live="off" tabIndex={0} aria-label={t("Messages")} onScroll={onScroll}>
-        <h2 class={path.length ? "hidden" : "faint"}>{path.length ? t("Messages") : t("Ask the model about an image")}</h2>
-        {path.map((turn, index) => (
-          <Shown key={turn.id} turn={turn} path={path} index={index} seen={seen} setups={setups} isRunning={isRunning} />
-        ))}
-        {last && last.role !== "assistant" && !isRunning && (
-          <button class="answer" onClick={() => answer(last, setups)}>
-            {t("Answer")}
-          </button>
-        )}
+        <div>
+          <h2 class={path.length ? "hidden" : "faint"}>{path.length ? t("Messages") : t("Ask the model about an image")}</h2>
+          {path.map((turn, index) => (
+            <Shown key={turn.id} turn={turn} path={path} index={index} seen={seen} setups={setups} isRunning={isRunning} />
+          ))}
+          {last && last.role !== "assistant" && !isRunning && (
+            <button class="answer" onClick={() => answer(last, setups)}>
+              {t("Answer")}
+            </button>
+          )}
+        </div>
       </div>
       {!isAtEnd && (
         <div class="latest">
@@ -201,19 +203,12 @@ function useFollowing(path: Turn[]) {
   };
   useLayoutEffect(follow, [asked]);
   useEffect(() => {
-    // What is shown grows when text comes, and when images and formulas are loaded. The event of a scroll may come after that.
-    const element = place.current!;
-    const grown = (): void => {
-      if (element.scrollTop < lastTop.current - 1) onScroll();
-      else if (isFollowing.current) follow();
-    };
-    const observer = new MutationObserver(grown);
-    observer.observe(element, { subtree: true, childList: true, characterData: true });
-    element.addEventListener("load", grown, { capture: true });
-    return () => {
-      observer.disconnect();
-      element.removeEventListener("load", grown, { capture: true });
-    };
+    // What is shown grows, and may shrink when its height is no longer a guess: then the browser scrolls up, and tells of it in
+    // the next frame, by when more text may have come. Sizes are observed in this frame, after its scrolls and its layout.
+    const observer = new ResizeObserver(() => isFollowing.current && follow());
+    observer.observe(place.current!);
+    observer.observe(place.current!.firstElementChild!);
+    return () => observer.disconnect();
   }, []);
   return { place, isAtEnd, follow, onScroll };
 }
