@@ -223,7 +223,7 @@ def _check_sampling(sampling: SamplingParams, vocab_size: int) -> None:
     parameters = (
         ("logit_bias", sampling.logit_bias),
         ("stop_token_ids", sampling.stop_token_ids),
-        ("allowed_token_ids", sampling.allowed_token_ids),
+        ("allowed_token_ids", sampling.allowed_token_ids or ()),
         ("bad_words", [token_id for word in sampling.bad_word_token_ids for token_id in word]),
         ("reasoning_budget", () if budget is None else budget.closing_token_ids),
     )

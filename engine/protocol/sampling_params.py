@@ -124,8 +124,8 @@ class SamplingParams:
     front end spells them; the engine ignores them."""
     bad_word_token_ids: tuple[tuple[int, ...], ...] = ()
     """The spellings of `bad_words`, each at least one token. The last token of each never follows the others."""
-    allowed_token_ids: tuple[int, ...] = ()
-    """The only tokens that are generated; the model's end tokens must be among them to end the answer. Empty: all."""
+    allowed_token_ids: tuple[int, ...] | None = None
+    """The only tokens that are generated; the model's end tokens must be among them to end the answer. None: all."""
     stop_token_ids: tuple[int, ...] = ()
     """Token ids that end the answer, in addition to the model's end tokens. They are not part of the text."""
     min_tokens: int = 0

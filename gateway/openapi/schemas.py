@@ -100,6 +100,7 @@ class Schemas:
         if field.rule.null_elements:
             element = _any_of([element, _NULL])
         array = {"type": "array", "items": element} | _bounds(field, "minItems", "maxItems")
+        array |= {"minItems": 1} if field.rule.non_empty else {}
         return _any_of([element, array]) if field.rule.accept_scalar else array
 
     def _map(self, field: FieldDescriptor) -> Schema:

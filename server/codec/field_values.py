@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from glimpse.dialect.options import message_type
 from glimpse.dialect.rules import FieldRules, JsonKind
 from glimpse.server.codec.document import RawText
-from glimpse.server.codec.scalars import Read, key_reader, kind_of, read_float32s, reader, wrong_type
+from glimpse.server.codec.scalars import Read, decode_error, key_reader, kind_of, read_float32s, reader, wrong_type
 from glimpse.server.field_path import FieldPath, path_text
 
 MAX_IGNORED = 128
@@ -107,6 +107,8 @@ def _list_setter(field: FieldRules, read_message: ReadMessage) -> Setter:
         if is_single(value):
             append(elements, value, path, context)
         elif type(value) is list:
+            if not value and field.rule.non_empty:
+                raise decode_error("expected null or at least 1 element, got 0", path)
             for index, element in enumerate(value):
                 if element is None and field.rule.null_elements:
                     append_absent(elements)

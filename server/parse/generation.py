@@ -52,7 +52,8 @@ def parse_generation(
         include_stop_str_in_output=options.include_stop_str_in_output,
         skip_special_tokens=options.skip_special_tokens if options.HasField("skip_special_tokens") else True,
         bad_words=_parse_texts("bad_words", options.bad_words, MAX_BAD_WORD_CHARACTERS),
-        allowed_token_ids=_parse_token_ids(options.allowed_token_ids, vocab_size, "generation.allowed_token_ids"),
+        allowed_token_ids=_parse_token_ids(options.allowed_token_ids, vocab_size, "generation.allowed_token_ids")
+        or None,
         stop_token_ids=_parse_token_ids(options.stop_token_ids, vocab_size, "generation.stop_token_ids"),
         min_tokens=options.min_tokens
         if options.HasField("min_tokens")

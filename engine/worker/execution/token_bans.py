@@ -11,7 +11,7 @@ class TokenBans:
     """The bans of one sequence. False if it has none."""
 
     def __init__(self, sampling: SamplingParams) -> None:
-        self._allowed = list(sampling.allowed_token_ids)
+        self._allowed = list(sampling.allowed_token_ids or ())
         self._bad_words = sampling.bad_word_token_ids
         longest = max(map(len, self._bad_words), default=1)
         self._recent: deque[int] = deque(maxlen=longest - 1)

@@ -100,7 +100,7 @@ class Form(_message.Message):
     def __init__(self, tag: _Optional[str] = ..., members: _Optional[_Iterable[str]] = ..., field: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class FieldRule(_message.Message):
-    __slots__ = ("name", "json_name", "aliases", "type", "nullable", "raw", "accept_scalar", "flatten", "omit_empty", "effect", "float32s", "shortcuts", "null_elements", "members_beside", "blamed_member")
+    __slots__ = ("name", "json_name", "aliases", "type", "nullable", "raw", "accept_scalar", "flatten", "omit_empty", "effect", "float32s", "shortcuts", "null_elements", "members_beside", "blamed_member", "non_empty")
     NAME_FIELD_NUMBER: _ClassVar[int]
     JSON_NAME_FIELD_NUMBER: _ClassVar[int]
     ALIASES_FIELD_NUMBER: _ClassVar[int]
@@ -116,6 +116,7 @@ class FieldRule(_message.Message):
     NULL_ELEMENTS_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_BESIDE_FIELD_NUMBER: _ClassVar[int]
     BLAMED_MEMBER_FIELD_NUMBER: _ClassVar[int]
+    NON_EMPTY_FIELD_NUMBER: _ClassVar[int]
     name: str
     json_name: str
     aliases: _containers.RepeatedScalarFieldContainer[str]
@@ -131,7 +132,8 @@ class FieldRule(_message.Message):
     null_elements: bool
     members_beside: bool
     blamed_member: str
-    def __init__(self, name: _Optional[str] = ..., json_name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., type: _Optional[_Union[JsonType, str]] = ..., nullable: _Optional[bool] = ..., raw: _Optional[bool] = ..., accept_scalar: _Optional[bool] = ..., flatten: _Optional[bool] = ..., omit_empty: _Optional[bool] = ..., effect: _Optional[_Union[Effect, str]] = ..., float32s: _Optional[bool] = ..., shortcuts: _Optional[_Iterable[_Union[Shortcut, _Mapping]]] = ..., null_elements: _Optional[bool] = ..., members_beside: _Optional[bool] = ..., blamed_member: _Optional[str] = ...) -> None: ...
+    non_empty: bool
+    def __init__(self, name: _Optional[str] = ..., json_name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., type: _Optional[_Union[JsonType, str]] = ..., nullable: _Optional[bool] = ..., raw: _Optional[bool] = ..., accept_scalar: _Optional[bool] = ..., flatten: _Optional[bool] = ..., omit_empty: _Optional[bool] = ..., effect: _Optional[_Union[Effect, str]] = ..., float32s: _Optional[bool] = ..., shortcuts: _Optional[_Iterable[_Union[Shortcut, _Mapping]]] = ..., null_elements: _Optional[bool] = ..., members_beside: _Optional[bool] = ..., blamed_member: _Optional[str] = ..., non_empty: _Optional[bool] = ...) -> None: ...
 
 class Shortcut(_message.Message):
     __slots__ = ("name", "field")
