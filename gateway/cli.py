@@ -25,7 +25,7 @@ from glimpse.identity.errors import IdentityConfigError
 from glimpse.interrupts import INTERRUPTED
 from glimpse.native.open_files import OpenFilesError
 from glimpse.native.processors import num_processors
-from glimpse.standard_streams import announce
+from glimpse.standard_streams import announce, explained_output
 from glimpse.stop_signals import StopSignals
 from glimpse.tasks import first
 from glimpse.usage import USAGE_STATUS, UsageError
@@ -49,7 +49,8 @@ app = App(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command that the arguments name. None: this process's arguments."""
     try:
-        app(arguments, exit_on_error=False, print_error=False)
+        with explained_output("glimpse gateway"):
+            app(arguments, exit_on_error=False, print_error=False)
     except (CycloptsError, UsageError) as error:
         from glimpse.flag_errors import explain_flags  # noqa: PLC0415 - only a refusal needs it
 

@@ -13,6 +13,7 @@ from cyclopts.config import Env
 
 from glimpse import __version__
 from glimpse.interrupts import INTERRUPTED, block_interrupts
+from glimpse.standard_streams import explained_output
 from glimpse.usage import USAGE_STATUS, UsageError
 
 
@@ -91,7 +92,8 @@ def run() -> None:
     if not arguments or not _HELP.isdisjoint(arguments):
         arguments = _read_help(arguments)
     try:
-        app(read_arguments(arguments), exit_on_error=False, print_error=False)
+        with explained_output("glimpse"):
+            app(read_arguments(arguments), exit_on_error=False, print_error=False)
     except CycloptsError as error:
         from glimpse.flag_errors import explain_flags  # noqa: PLC0415 - only a refusal needs Pydantic
 
@@ -102,10 +104,6 @@ def run() -> None:
         sys.exit(USAGE_STATUS)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output has left (`glimpse chat … | head`). Python would complain again when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
 
 
 _TALK = Group("Talk with a model", sort_key=0)

@@ -138,11 +138,10 @@ def _explained(conversation: ChatHistory) -> Generator[None]:
     """Ends the process with a message where a file cannot be read or the server does not answer."""
     try:
         yield
-    except BrokenPipeError:
-        raise  # `glimpse.server.cli.app` handles it
     except OSError as error:
-        what = f"read {error.filename}" if error.filename else "write the answer"
-        sys.exit(f"glimpse: cannot {what}: {error.strerror}")
+        if not error.filename:
+            raise  # the output, which `explained_output` explains
+        sys.exit(f"glimpse: cannot read {error.filename}: {error.strerror}")
     except (ValueError, IncompleteError) as error:
         sys.exit(f"glimpse: {error}")
     except GlimpseError as error:

@@ -143,7 +143,7 @@ def test_an_answer_that_cannot_be_written_is_said_to_be_that(target: str) -> Non
     command = (sys.executable, "-m", "glimpse", "chat", "Hello", target, *SHORT)
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "glimpse: cannot write the answer: No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, "glimpse: cannot write the output: No space left on device\n")
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-"])

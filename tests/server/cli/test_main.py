@@ -303,6 +303,33 @@ def test_says_that_too_few_files_may_be_open() -> None:
     assert result.stderr.startswith("glimpse: expected a limit of at least 256 open files, got 64; raise it")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["ps", "--help", "gateway --help"])
+def test_a_command_whose_output_finds_no_room_says_so(command: str, unbuffered: str) -> None:
+    variables = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "glimpse", *command.split()],
+            cwd=ROOT,
+            env=variables,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    program = "glimpse gateway" if "gateway" in command else "glimpse"
+    assert (done.returncode, done.stderr) == (1, f"{program}: cannot write the output: No space left on device\n")
+
+
+def test_a_command_whose_reader_has_left_ends_without_a_word() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "glimpse", "ps"]
+    with os.fdopen(writer, "w") as output:
+        done = subprocess.run(command, cwd=ROOT, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 def test_serves_without_standard_streams_and_stops_when_the_gateway_dies(tiny_checkpoint: Path) -> None:
     http_port, port, metrics_port = free_ports(3)
     flags = [f"--http-port={http_port}", f"--port={port}", f"--metrics-port={metrics_port}"]
