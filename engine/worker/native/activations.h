@@ -85,7 +85,7 @@ class Activations {
     if (dtype_ == kFloat32)
       kernels_.lay_out_float_row(static_cast<const float*>(x) + first, count, norm, tile_row(row), num_tiles());
     else kernels_.lay_out_row(static_cast<const bf16*>(x) + first, count, norm, tile_row(row), num_tiles());
-    if (has_integers()) make_integers(row);
+    if (has_integers()) make_integers({row, row + 1});
   }
 
   // Zeroes the tiles that a product with `width` outputs writes partly or not at all: padding must not be NaN.
@@ -94,26 +94,12 @@ class Activations {
       std::memset(tile_row(row) + tile * tile_bytes_, 0, tile_bytes_ / kTileRows);
   }
 
-  void make_integers(int64_t row) const {
-    const int64_t row_tile = row / kTileRows, place = row % kTileRows;
-    char* tiles = integers_ + row_tile * integer_tiles_bytes();
-    if (layout_ != Layout::kPlanes) {
-      const bool is_wide = layout_ == Layout::kWideGroups || layout_ == Layout::kGroupPlanes;
-      const Groups groups{num_tiles() * kTileInputs,
-                          group_steps_ * inputs_of_step_,
-                          most_,
-                          is_wide,
-                          order_,
-                          has_group_tiles() ? integer_inputs_ : 0,
-                          plane_bytes()};
-      const int64_t row_bytes = has_group_tiles() ? integer_inputs_ : is_wide ? 2 * kTileInputs : kernels_.byte_inputs;
-      kernels_.quantize_row(tile_row(row), groups, tiles + place * row_bytes,
-                            groups_ + row_tile * num_groups() * kTileRows + place);
-      return;
+  void make_integers(Range rows) const {
+    for (int64_t row = rows.begin, end; row < rows.end; row = end) {
+      end = layout_ == Layout::kPlanes ? row + 1 : std::min(rows.end, (row / kTileRows + 1) * kTileRows);
+      if (layout_ == Layout::kPlanes) split(row);
+      else quantize({row, end});
     }
-    int8_t* high = reinterpret_cast<int8_t*>(tiles) + place * 64;
-    int8_t* low = stacked() ? high + rows_ * 64 : high + num_steps_ * kTileBytes;
-    planes_[row] = kernels_.split_row(tile_row(row), num_steps_, high, low);
   }
 
   Block block(int64_t first_row, int64_t end_row, int64_t first_step, int64_t end_step) const {
@@ -178,6 +164,32 @@ class Activations {
     }
     if (!is_int8(weight)) return Layout::kTiles;
     return kernels.matrix_units ? Layout::kPlanes : Layout::kWideGroups;
+  }
+
+  void split(int64_t row) const {
+    char* tiles = integers_ + row / kTileRows * integer_tiles_bytes();
+    int8_t* high = reinterpret_cast<int8_t*>(tiles) + row % kTileRows * 64;
+    int8_t* low = stacked() ? high + rows_ * 64 : high + num_steps_ * kTileBytes;
+    planes_[row] = kernels_.split_row(tile_row(row), num_steps_, high, low);
+  }
+
+  // Quantizes rows of one row of tiles.
+  void quantize(Range rows) const {
+    const int64_t row_tile = rows.begin / kTileRows, place = rows.begin % kTileRows;
+    const bool is_wide = layout_ == Layout::kWideGroups || layout_ == Layout::kGroupPlanes;
+    const Groups groups{num_tiles() * kTileInputs,
+                        group_steps_ * inputs_of_step_,
+                        most_,
+                        is_wide,
+                        order_,
+                        has_group_tiles() ? integer_inputs_ : 0,
+                        plane_bytes(),
+                        has_group_tiles() ? integer_inputs_
+                        : is_wide         ? 2 * kTileInputs
+                                          : kernels_.byte_inputs};
+    kernels_.quantize_rows(tile_row(rows.begin), rows.end - rows.begin, groups,
+                           integers_ + row_tile * integer_tiles_bytes() + place * groups.row_bytes,
+                           groups_ + row_tile * num_groups() * kTileRows + place);
   }
 
   // The most inputs, up to 64, that divide a group.

@@ -48,7 +48,7 @@ static inline f32v add_bf16(f32v sums, i32v weights, i32v inputs) {
 
 #endif
 
-// The planes of eight inputs, `quantize_row` says which, are multiplied as rows are.
+// The planes of eight inputs, `quantize_rows` says which, are multiplied as rows are.
 template <bool /*kGroups*/>
 static inline i32v load_pairs(const char* line, int half) {
   return load_weights(line, half);

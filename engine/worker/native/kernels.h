@@ -7,6 +7,10 @@
 
 namespace glimpse {
 
+struct Range {
+  int64_t begin, end;
+};
+
 // What the int8 planes of a row stand for: a value is (128 · high + low) · scale.
 struct PlanesRow {
   float scale;
@@ -28,6 +32,7 @@ struct Groups {
   const int32_t* order;  // [num_inputs]: input i of the groups is the row's input order[i]; null: i
   int64_t tile_inputs;   // of the tiles of int8 for matrix units; 0: tiles of 32 inputs, those of 15 bits in int16
   int64_t low_offset;    // in tiles for matrix units: from 8 bits of a value of 15 to the lower 7, in bytes
+  int64_t row_bytes;     // from a row of a tile of values to the next one
 };
 
 constexpr int64_t kGroupSteps = kMostGroupInputs / 64;  // steps of int8 weights that multiply a group of activations
@@ -111,10 +116,6 @@ struct AdaptedBlock {
   int64_t most_ranks;
 };
 
-struct Range {
-  int64_t begin, end;
-};
-
 struct LowRankKernels {
   // inner = down · x, for blocks [begin, end) of ranks; prefetches as many bytes ahead.
   void (*shrink)(const AdaptedBlock& block, const LowRank& adapter, int64_t num_tiles, int64_t begin, int64_t end,
@@ -124,6 +125,8 @@ struct LowRankKernels {
   void (*expand)(const AdaptedBlock& block, const LowRankPart* part, int64_t tile, Range places,
                  int64_t tiles_of_panel);
 };
+
+using Unpack = void (*)(const char* panel, int64_t num_lines, void* unpacked);
 
 struct Kernels {
   bool matrix_units;      // blocks may have 32 rows, and `multiply` finishes another block meanwhile
@@ -137,15 +140,16 @@ struct Kernels {
   void (*lay_out_float_row)(const float* x, int64_t count, const Norm* norm, void* tile_row, int64_t num_tiles);
   // Splits one row of tiles into two int8 planes. Null without matrix units.
   PlanesRow (*split_row)(const void* tile_row, int64_t num_steps, int8_t* high, int8_t* low);
-  // Quantizes one row of tiles, each group by itself. A tile has 16 rows of 32 inputs; `groups` has 16 rows.
-  void (*quantize_row)(const void* tile_row, const Groups& groups, void* values, GroupRow* rows);
+  // Quantizes consecutive rows of a row of tiles, each group by itself. A tile has 16 rows of 32 inputs; `rows` has 16
+  // of each group.
+  void (*quantize_rows)(const void* tile_row, int64_t num_rows, const Groups& groups, void* values, GroupRow* rows);
   // Configures tile registers for activations of `tile_rows` rows of `row_bytes` bytes; `end` releases them. Null:
   // nothing to configure.
   void (*begin)(int64_t tile_rows, int64_t row_bytes);
   void (*end)();
-  // Without matrix units, widens lines of a bfloat16 panel to float32, [inputs][32]; with them, lines of an int4 panel
-  // to lines of four int8 inputs.
-  void (*unpack)(const char* panel, int64_t num_lines, void* unpacked);
+  // What unpacks lines of the weight's panels to twice as many bytes, which many rows are multiplied by in less time:
+  // bfloat16 to float32, [inputs][32]; int4 to lines of four int8 inputs; int8 to pairs of 16 bits. Null: nothing does.
+  Unpack (*unpacker)(const Weight& weight);
   void (*multiply)(const Block& block, const Weight& weight);
   // Multiplies a block and finishes others meanwhile, because matrix units leave the vector units idle. Null: no
   // such units.

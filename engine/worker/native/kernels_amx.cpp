@@ -205,19 +205,7 @@ void multiply_group_tiles(const Block& block, const Weight& weight) {
   for (int part = 0; part < before.kParts; ++part) before.add(part);
 }
 
-// Unpacks blocks of 4 lines, each with input 4 · i + j of a feature in a low nibble and input 16 + 4 · i + j in a high
-// one, to 8 lines.
-void unpack_nibbles(const char* panel, int64_t num_lines, void* memory) {
-  const i32v nibbles = splat(0x0f0f0f0f);
-  char* unpacked = static_cast<char*>(memory);
-  for (int64_t block = 0; block < num_lines; block += kBlockLines, unpacked += 2 * kBlockLines * kLineBytes)
-    for (int64_t line = 0; line < kBlockLines; ++line)
-      for (int half = 0; half < 2; ++half) {
-        const i32v both = load<i32v>(panel + (block + line) * kLineBytes + half * 64);
-        store(unpacked + line * kLineBytes + half * 64, both & nibbles);
-        store(unpacked + (kBlockLines + line) * kLineBytes + half * 64, (both >> 4) & nibbles);
-      }
-}
+Unpack unpacker(const Weight& weight) { return is_int4(weight) ? unpack_nibbles : nullptr; }
 
 void multiply_in_groups(const Block& block, const Weight& weight) {
   if (block.tile_inputs && !has_byte_inputs(weight)) multiply_group_tiles<true, true>(block, weight);
@@ -252,10 +240,10 @@ extern const Kernels kAmxKernels{
     lay_out_row<bf16>,
     nullptr,
     split_row,
-    quantize_row,
+    quantize_rows,
     begin,
     end,
-    unpack_nibbles,
+    unpacker,
     multiply,
     multiply_and_finish,
     finish_all,

@@ -19,6 +19,10 @@ static void multiply(const Block& block, const Weight& weight) {
   multiply_bf16(block);
 }
 
+static Unpack unpacker(const Weight& weight) {
+  return is_int8(weight) || has_groups(weight) ? integers_unpacker(weight) : nullptr;
+}
+
 constexpr Kernels kBf16Kernels{
     false,
     kMultipliesBytes,
@@ -29,10 +33,10 @@ constexpr Kernels kBf16Kernels{
     lay_out_row<bf16>,
     nullptr,
     nullptr,
-    quantize_row,
+    quantize_rows,
     nullptr,
     nullptr,
-    nullptr,
+    unpacker,
     multiply,
     nullptr,
     finish_all,

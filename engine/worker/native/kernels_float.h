@@ -19,6 +19,11 @@ static void multiply(const Block& block, const Weight& weight) {
   multiply_float(block, weight);
 }
 
+static Unpack unpacker(const Weight& weight) {
+  if (is_int8(weight) || has_groups(weight)) return integers_unpacker(weight);
+  return is_float32(weight) ? nullptr : unpack_panel;
+}
+
 constexpr Kernels kFloatKernels{
     false,
     kMultipliesBytes,
@@ -29,10 +34,10 @@ constexpr Kernels kFloatKernels{
     lay_out_row<bf16>,
     lay_out_row<float>,
     nullptr,
-    quantize_row,
+    quantize_rows,
     nullptr,
     nullptr,
-    unpack_panel,
+    unpacker,
     multiply,
     nullptr,
     finish_all,

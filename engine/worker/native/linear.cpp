@@ -90,7 +90,7 @@ void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers) {
            {inner.tiles(), inner.num_tiles(), nullptr, nullptr, nullptr, nullptr, mlp.activation});
 #pragma omp barrier
   if (inner.has_integers()) {
-    for (int64_t row = own.begin; row < own.end; ++row) inner.make_integers(row);
+    inner.make_integers(own);
 #pragma omp barrier
   }
   const bool is_wide = mlp.second->dtype == kFloat32;

@@ -42,11 +42,11 @@ class Multiplication {
   Multiplication(const Kernels& kernels, const Activations& x, const Weight& weight, const Adaptation& adaptation,
                  const Output& output, Buffer& sums, Buffer& unpacked)
       : kernels_(kernels), x_(x), weight_(weight), adaptation_(adaptation), panels_(share(num_panels(weight))),
-        unpacks_(choose_unpacking()), blocking_(choose_blocking(panels_.end - panels_.begin)),
+        unpack_(choose_unpacking()), blocking_(choose_blocking(panels_.end - panels_.begin)),
         num_blocks_(blocking_.rows / x.block_rows()), whole_(blocking_.steps >= x.num_steps()),
         added_(adaptation ? std::max(num_sums(), blocking_.panels) : 0),
         sums_(reinterpret_cast<float*>(sums.reserve((added_ + num_sums()) * kSumsBytes))),
-        unpacked_(unpacks_ ? unpacked.reserve(blocking_.steps * unpacked_step_bytes()) : nullptr),
+        unpacked_(unpack_ ? unpacked.reserve(blocking_.steps * part_step_bytes()) : nullptr),
         finishing_{weight, output, nullptr, nullptr, 0, kFinishingPace} {}
 
   void run() {
@@ -65,22 +65,23 @@ class Multiplication {
   }
 
  private:
-  bool choose_unpacking() const {
-    if (kernels_.matrix_units) return x_.has_group_tiles() && is_int4(weight_);
-    return kernels_.unpack && !x_.has_integers() && !is_float32(weight_) && x_.rows() > kernels_.direct_rows;
+  // Vector units unpack integers of a few rows' panels in the time that memory takes.
+  Unpack choose_unpacking() const {
+    const bool in_vectors = x_.has_integers() && !x_.has_group_tiles();
+    const int64_t direct_rows = x_.has_group_tiles() ? 0 : in_vectors ? kTileRows : kernels_.direct_rows;
+    return x_.rows() > direct_rows ? kernels_.unpacker(weight_) : nullptr;
   }
 
-  int64_t unpacked_step_bytes() const {
-    return inputs_of_step(weight_) * kPanelWidth * (kernels_.matrix_units ? 1 : sizeof(float));
-  }
+  // Bytes of a part's step that rows are multiplied by.
+  int64_t part_step_bytes() const { return step_bytes(weight_) * (unpack_ ? 2 : 1); }
 
   Blocking choose_blocking(int64_t num_panels) const {
     const int64_t block_rows = x_.block_rows();
     const int64_t rows = std::min(ceil_div(x_.rows(), block_rows) * block_rows, kCachedRows);
     const bool fits = rows * x_.num_steps() * x_.step_bytes() <= kCacheBytes;
     if (x_.has_group_tiles()) {
-      const int64_t bytes = unpacks_ ? unpacked_step_bytes() : step_bytes(weight_);
-      return {rows, fits ? 1 : std::min(kGroupedPanels, num_panels), std::max<int64_t>(1, kUnpackedBytes / bytes)};
+      const int64_t panels = fits ? 1 : std::min(kGroupedPanels, num_panels);
+      return {rows, panels, std::max<int64_t>(1, kUnpackedBytes / part_step_bytes())};
     }
     if (x_.uses_matrix_units()) {
       if (has_few_blocks()) return {rows, 1, kCachedBytes / kStepBytes};
@@ -88,13 +89,13 @@ class Multiplication {
       return {rows, std::min(kGroupedPanels, num_panels), kCachedBytes / kStepBytes};
     }
     if (x_.rows() <= kernels_.direct_rows) return {rows, num_panels, x_.num_steps()};
-    if (!unpacks_) return {rows, 1, std::max<int64_t>(1, kPanelBytes / step_bytes(weight_))};
+    if (!unpack_ || x_.has_integers()) return {rows, 1, std::max<int64_t>(1, kPanelBytes / part_step_bytes())};
     // Each group of panels reads all activations, from beyond the L2 cache if they do not fit.
     const int64_t panels = fits ? 1 : std::min(kGroupedFloatPanels, num_panels);
-    return {rows, panels, kUnpackedBytes / unpacked_step_bytes()};
+    return {rows, panels, kUnpackedBytes / part_step_bytes()};
   }
 
-  bool has_one_block() const { return x_.rows() <= x_.block_rows() && whole_ && !unpacks_; }
+  bool has_one_block() const { return x_.rows() <= x_.block_rows() && whole_ && !unpack_; }
 
   // Whether matrix units multiply two to four blocks, which takes about as long as reading the weights from memory.
   bool has_few_blocks() const {
@@ -164,13 +165,13 @@ class Multiplication {
     const char* weights = packed(panel, steps.begin);
     const bool ends = whole_ || blocking_.panels > 1;  // the next panel comes before the next steps
     const char* next = weights + (ends ? panel_bytes(weight_) : (steps.end - steps.begin) * step_bytes(weight_));
-    if (unpacks_) kernels_.unpack(weights, (steps.end - steps.begin) * step_bytes(weight_) / kLineBytes, unpacked_);
+    if (unpack_) unpack_(weights, (steps.end - steps.begin) * step_bytes(weight_) / kLineBytes, unpacked_);
     for (int64_t index = 0; index < num_blocks; ++index) {
       Block& block = blocks_[turn_ ^= 1];
       block = x_.block(rows.begin + index * x_.block_rows(), rows.end, steps.begin, steps.end);
       block.index = panel;
       block.panel = weights;
-      if (unpacks_) {
+      if (unpack_) {
         block.unpacked = true;
         block.panel = unpacked_;
       }
@@ -221,7 +222,7 @@ class Multiplication {
   const Weight& weight_;
   const Adaptation& adaptation_;
   Range panels_;
-  bool unpacks_;  // parts of panels are unpacked before they are multiplied with all rows
+  Unpack unpack_;  // of parts of panels, before they are multiplied with all rows; null: none
   Blocking blocking_;
   int64_t num_blocks_;  // blocks in blocking_.rows rows
   bool whole_;          // all steps are computed at once

@@ -7,7 +7,7 @@
 #pragma once
 
 // Rows whose sums are in registers at a time, and vectors of a panel.
-constexpr int kGroupRows = kPaired == 2 ? 8 : GLIMPSE_LANES == 16 || GLIMPSE_DOTS ? 4 : 2;
+constexpr int kGroupRows = kPaired == 2 || GLIMPSE_LANES == 16 ? 8 : GLIMPSE_DOTS ? 4 : 2;
 constexpr int group_vectors(int rows) {
   if (kPaired == 2) return rows <= 4 ? kTileVectors : kTileVectors / 2;
   return GLIMPSE_LANES == 16 || rows == 1 ? 2 * kTileVectors : kTileVectors;
@@ -109,6 +109,27 @@ static void multiply_bits(const Block& block, const Weight& weight) {
 }
 
 static void multiply_bytes(const Block& block, const Weight& weight) {
-  if (is_int4(weight)) return multiply_bits<4>(block, weight);
-  if constexpr (kMultipliesBytes) multiply_bits<8>(block, weight);
+  if (is_int4(weight) && !block.unpacked) multiply_bits<4>(block, weight);
+  else multiply_bits<8>(block, weight);
+}
+
+// Unpacks blocks of 4 lines, each with input 4 · i + j of a feature in a low nibble and input 16 + 4 · i + j in a high
+// one, to 8 lines.
+static void unpack_nibbles(const char* panel, int64_t num_lines, void* memory) {
+  const i32v nibbles = splat(0x0f0f0f0f);
+  char* unpacked = static_cast<char*>(memory);
+  for (int64_t block = 0; block < num_lines; block += kBlockLines, unpacked += 2 * kBlockLines * kLineBytes)
+    for (int64_t line = 0; line < kBlockLines; ++line)
+      for (int v = 0; v < 2 * kTileVectors; ++v) {
+        const i32v both = load<i32v>(panel + (block + line) * kLineBytes + v * (4 * kLanes));
+        store(unpacked + line * kLineBytes + v * (4 * kLanes), both & nibbles);
+        store(unpacked + (kBlockLines + line) * kLineBytes + v * (4 * kLanes), (both >> 4) & nibbles);
+      }
+}
+
+// What unpacks panels of integers for many rows. Null: nothing does, as it takes no less time.
+static Unpack integers_unpacker(const Weight& weight) {
+  if (is_int4(weight)) return kLanes == 16 ? unpack_nibbles : nullptr;
+  if (kLanes == 4 || reads_bytes(weight)) return nullptr;
+  return has_groups(weight) ? unpack_pairs<true> : unpack_pairs<false>;
 }

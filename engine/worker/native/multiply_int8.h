@@ -2,7 +2,7 @@
 // multiplied. Included after dots.h, in the same namespace.
 //
 // Four weights of a feature lie in 32 bits. The even and the odd ones are widened to pairs of 16 bits, which are
-// multiplied by pairs of activations in the same order (see `quantize_row`). The sum of a group of activations is
+// multiplied by pairs of activations in the same order (see `quantize_rows`). The sum of a group of activations is
 // exact: Σ value · x. Products of matrices of bytes have the planes of activations instead. Such sums are then scaled
 // and added in order in float32, so a row's result is bit-identical for any number of rows, and at every level that has
 // these kernels.
@@ -18,17 +18,30 @@ constexpr int int8_vectors(int rows) {
 // Sums of each row and vector: products of few rows would wait for each other, and matrices have two of their own.
 constexpr int num_chains(int rows) { return kPaired == 2 || rows <= 2 ? 2 : 1; }
 
+// Widens lines of four weights to a line of even ones and a line of odd ones.
+template <bool kGroups>
+static void unpack_pairs(const char* panel, int64_t num_lines, void* memory) {
+  char* unpacked = static_cast<char*>(memory);
+  for (int64_t line = 0; line < num_lines; ++line, panel += kLineBytes, unpacked += 2 * kLineBytes)
+    for (int odd = 0; odd < 2; ++odd)
+      for (int v = 0; v < 2 * kTileVectors; ++v)
+        store(unpacked + odd * kLineBytes + v * (4 * kLanes), load_pairs<kGroups>(panel + v * (4 * kLanes), odd));
+}
+
 // Adds the products of some lines of weights.
-template <int kRows, int kVectors, bool kGroups>
+template <int kRows, int kVectors, bool kGroups, bool kUnpacked>
 static inline __attribute__((always_inline)) void add_lines(int64_t lines, const char* weights, const char* x,
                                                             i32v (&sums)[num_chains(kRows)][kRows][kVectors]) {
 #pragma GCC unroll 1  // else the compiler loads several lines ahead, and spills sums
-  for (int64_t line = 0; line < lines; line += kPaired, weights += kPaired * kLineBytes, x += kPaired * 8) {
+  for (int64_t line = 0; line < lines; line += kPaired, x += kPaired * 8) {
 #pragma GCC unroll 2
     for (int odd = 0; odd < 2; ++odd) {
       i32v weight[kVectors];
 #pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) weight[v] = load_pairs<kGroups>(weights + v * (4 * kLanes), odd);
+      for (int v = 0; v < kVectors; ++v) {
+        if (kUnpacked) weight[v] = load<i32v>(weights + odd * kLineBytes + v * (4 * kLanes));
+        else weight[v] = load_pairs<kGroups>(weights + v * (4 * kLanes), odd);
+      }
 #pragma GCC unroll 16
       for (int row = 0; row < kRows; ++row) {
         const i32v inputs = load_pair_of_row(x + row * (2 * kTileInputs), odd);
@@ -39,11 +52,12 @@ static inline __attribute__((always_inline)) void add_lines(int64_t lines, const
         }
       }
     }
+    weights += (kUnpacked ? 2 : 1) * kPaired * kLineBytes;
   }
 }
 
 // Multiplies rows [first, first + kRows) by vectors of a panel from `vector` on.
-template <int kRows, int kVectors, bool kGroups>
+template <int kRows, int kVectors, bool kGroups, bool kUnpacked>
 static inline void multiply_int8_rows(const Block& block, const Weight& weight, int64_t first, int64_t vector) {
   constexpr int64_t kSteps = kGroups ? 1 : kGroupSteps;
   const int64_t inputs_of_step = kGroups ? weight.group_size : 64;
@@ -67,8 +81,8 @@ static inline void multiply_int8_rows(const Block& block, const Weight& weight, 
       }
 #pragma GCC unroll 1
       for (int64_t i = 0; i < inputs_of_step; i += inputs, input += inputs) {
-        add_lines<kRows, kVectors, kGroups>(lines, weights, x + 2 * place_of(input), sums);
-        weights += lines * kLineBytes;
+        add_lines<kRows, kVectors, kGroups, kUnpacked>(lines, weights, x + 2 * place_of(input), sums);
+        weights += (kUnpacked ? 2 : 1) * lines * kLineBytes;
       }
     }
 #pragma GCC unroll 16
@@ -90,21 +104,27 @@ static inline void multiply_int8_rows(const Block& block, const Weight& weight, 
 }
 
 // Multiplies `rows` rows, at most kRows, by both tiles of a panel.
-template <int kRows, bool kGroups>
+template <int kRows, bool kGroups, bool kUnpacked>
 static void multiply_int8_up_to(const Block& block, const Weight& weight, int64_t first, int64_t rows) {
   if constexpr (kRows > 0) {
-    if (rows < kRows) return multiply_int8_up_to<kRows - 1, kGroups>(block, weight, first, rows);
+    if (rows < kRows) return multiply_int8_up_to<kRows - 1, kGroups, kUnpacked>(block, weight, first, rows);
     for (int64_t vector = 0; vector < 2 * kTileVectors; vector += int8_vectors(kRows))
-      multiply_int8_rows<kRows, int8_vectors(kRows), kGroups>(block, weight, first, vector);
+      multiply_int8_rows<kRows, int8_vectors(kRows), kGroups, kUnpacked>(block, weight, first, vector);
   }
 }
 
 // Divides the rows evenly: 16 rows are 6, 5 and 5 of them rather than 6, 6 and 4.
-template <bool kGroups>
-static void multiply_int8(const Block& block, const Weight& weight) {
+template <bool kGroups, bool kUnpacked>
+static void multiply_int8_all(const Block& block, const Weight& weight) {
   for (int64_t row = 0, parts = ceil_div(block.rows, kInt8Rows); row < block.rows; --parts) {
     const int64_t rows = ceil_div(block.rows - row, parts);
-    multiply_int8_up_to<kInt8Rows, kGroups>(block, weight, row, rows);
+    multiply_int8_up_to<kInt8Rows, kGroups, kUnpacked>(block, weight, row, rows);
     row += rows;
   }
+}
+
+template <bool kGroups>
+static void multiply_int8(const Block& block, const Weight& weight) {
+  if (block.unpacked) multiply_int8_all<kGroups, true>(block, weight);
+  else multiply_int8_all<kGroups, false>(block, weight);
 }

@@ -79,9 +79,8 @@ static float largest_magnitude(const Element* row, int64_t first, int64_t end, c
     f32v size = value < 0.0f ? -value : value;
     largest = size > largest ? size : largest;
   }
-  float limit = 1e-30f;
-  for (int i = 0; i < kLanes; ++i) limit = largest[i] > limit ? largest[i] : limit;
-  return limit;
+  const float limit = maximum(largest);
+  return limit > 1e-30f ? limit : 1e-30f;
 }
 
 // value · factor to nearest, ties to even, for magnitudes below 2^22.
@@ -118,28 +117,37 @@ static inline void store_wide(void* values, int64_t input, i32v whole) {
 }
 
 template <bool kWide>
-static void quantize_groups(const Element* row, const Groups& groups, void* values, GroupRow* rows) {
-  const float most = static_cast<float>(groups.most);
+static GroupRow quantize_group(const Element* row, int64_t first, int64_t end, const Groups& groups, void* values) {
+  const float most = static_cast<float>(groups.most), limit = largest_magnitude(row, first, end, groups.order);
+  i32v total{};
+  for (int64_t i = first; i < end; i += kLanes) {
+    const i32v whole = round_to_integers(load_inputs(row, i, groups.order), most / limit);
+    if (groups.tile_inputs) store_in_tiles<kWide>(groups, i, whole, values);
+    else if (kWide) store_wide(values, i, whole);
+    else
+      store_bytes<false>(static_cast<int8_t*>(values) + i / kByteInputs * (kTileRows * kByteInputs) + i % kByteInputs,
+                         0, whole);
+    total += whole;
+  }
+  const float scale = limit / most;
+  return {scale, -scale * static_cast<float>(sum(total))};
+}
+
+// A group of all rows before the next group: memory is read in its order fastest.
+template <bool kWide>
+static void quantize_groups(const Element* tile_row, int64_t num_rows, const Groups& groups, char* values,
+                            GroupRow* rows) {
   for (int64_t first = 0; first < groups.num_inputs; first += groups.size, rows += kTileRows) {
     const int64_t end = first + groups.size < groups.num_inputs ? first + groups.size : groups.num_inputs;
-    const float limit = largest_magnitude(row, first, end, groups.order);
-    i32v total{};
-    for (int64_t i = first; i < end; i += kLanes) {
-      const i32v whole = round_to_integers(load_inputs(row, i, groups.order), most / limit);
-      if (groups.tile_inputs) store_in_tiles<kWide>(groups, i, whole, values);
-      else if (kWide) store_wide(values, i, whole);
-      else
-        store_bytes<false>(static_cast<int8_t*>(values) + i / kByteInputs * (kTileRows * kByteInputs) + i % kByteInputs,
-                           0, whole);
-      total += whole;
-    }
-    const float scale = limit / most;
-    *rows = {scale, -scale * static_cast<float>(sum(total))};
+    for (int64_t row = 0; row < num_rows; ++row)
+      rows[row] =
+          quantize_group<kWide>(tile_row + row * kTileInputs, first, end, groups, values + row * groups.row_bytes);
   }
 }
 
-static void quantize_row(const void* tile_row, const Groups& groups, void* values, GroupRow* rows) {
-  const Element* row = static_cast<const Element*>(tile_row);
-  if (groups.wide) quantize_groups<true>(row, groups, values, rows);
-  else quantize_groups<false>(row, groups, values, rows);
+static void quantize_rows(const void* tile_row, int64_t num_rows, const Groups& groups, void* values, GroupRow* rows) {
+  const Element* first = static_cast<const Element*>(tile_row);
+  char* to = static_cast<char*>(values);
+  if (groups.wide) quantize_groups<true>(first, num_rows, groups, to, rows);
+  else quantize_groups<false>(first, num_rows, groups, to, rows);
 }

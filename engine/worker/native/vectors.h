@@ -88,12 +88,6 @@ static inline float sum(f32v value) {
   return total;
 }
 
-static inline int32_t sum(i32v value) {
-  int32_t total = 0;
-  for (int i = 0; i < kLanes; ++i) total += value[i];
-  return total;
-}
-
 // 2^x to 1e-7 of it, with x clamped to ±126; NaN stays NaN.
 static inline f32v power_of_two(f32v x) {
   x = x > 126.0f ? splat(126.0f) : x;

@@ -28,6 +28,11 @@ static inline f32v add_bf16_pairs(f32v sums, i32v left, i32v right) {
 }
 #endif
 
+[[maybe_unused]] static inline int32_t sum(i32v values) { return vaddvq_s32(reinterpret_cast<int32x4_t>(values)); }
+
+// Of numbers that are not NaN.
+[[maybe_unused]] static inline float maximum(f32v values) { return vmaxvq_f32(reinterpret_cast<float32x4_t>(values)); }
+
 [[maybe_unused]] static inline f32v reciprocal(f32v x) { return 1.0f / x; }
 
 // Elements 0, 2, 1, 3.

@@ -36,6 +36,15 @@ static inline f32v add_bf16_pairs(f32v sums, i32v left, i32v right) {
 }
 #endif
 
+[[maybe_unused]] static inline int32_t sum(i32v values) {
+  return _mm512_reduce_add_epi32(reinterpret_cast<__m512i>(values));
+}
+
+// Of numbers that are not NaN.
+[[maybe_unused]] static inline float maximum(f32v values) {
+  return _mm512_reduce_max_ps(reinterpret_cast<__m512>(values));
+}
+
 // Elements 0, 2, 1, 3 of each four.
 [[maybe_unused]] static inline i32v swap_middle(i32v values) {
   return reinterpret_cast<i32v>(_mm512_shuffle_epi32(reinterpret_cast<__m512i>(values), _MM_PERM_DBCA));
@@ -56,6 +65,20 @@ static inline f32v add_bf16_pairs(f32v sums, i32v left, i32v right) {
 }
 
 [[maybe_unused]] static inline f32v reciprocal(f32v x) { return 1.0f / x; }
+
+[[maybe_unused]] static inline int32_t sum(i32v values) {
+  const __m256i all = reinterpret_cast<__m256i>(values);
+  __m128i part = _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+  part = _mm_add_epi32(part, _mm_shuffle_epi32(part, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(part, _mm_shuffle_epi32(part, 0xb1)));
+}
+
+[[maybe_unused]] static inline float maximum(f32v values) {
+  const __m256 all = reinterpret_cast<__m256>(values);
+  __m128 part = _mm_max_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
+  part = _mm_max_ps(part, _mm_movehl_ps(part, part));
+  return _mm_cvtss_f32(_mm_max_ps(part, _mm_movehdup_ps(part)));
+}
 
 [[maybe_unused]] static inline i32v swap_middle(i32v values) {
   return reinterpret_cast<i32v>(_mm256_shuffle_epi32(reinterpret_cast<__m256i>(values), _MM_SHUFFLE(3, 1, 2, 0)));
