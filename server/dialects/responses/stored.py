@@ -22,6 +22,7 @@ from glimpse.server.errors import InvalidRequest
 
 _READ_SECONDS = 30.0
 """Limit on reading a response from the shared store."""
+_NOT_FOUND = "response_not_found"
 _MAX_TURNS = 1000
 """The most responses of a conversation."""
 _ITEM_PREFIXES = {
@@ -155,12 +156,20 @@ class StoredResponses:
         self, response_id: str, call: CallContext, field: str
     ) -> list[responses_pb2.StoredResponse]:
         """Returns a response and those before it, the first one first. Raises InvalidRequest, about this field."""
-        found: list[responses_pb2.StoredResponse] = []
-        while response_id:
+        found = [await self.get(response_id, call, field)]
+        while earlier := found[-1].response.previous_response_id:
             if len(found) == _MAX_TURNS:
                 raise InvalidRequest(field, f"expected a conversation of at most {_MAX_TURNS} responses")
-            found.append(await self.get(response_id, call, field))
-            response_id = found[-1].response.previous_response_id
+            try:
+                found.append(await self.get(earlier, call, field))
+            except InvalidRequest as error:
+                if error.reason != _NOT_FOUND:
+                    raise
+                message = (
+                    f"expected a conversation of which each response is stored, got '{response_id[:64]}', of which the"
+                    f" earlier '{earlier[:64]}' was deleted or has expired; send its items in 'input'"
+                )
+                raise InvalidRequest(field, message, _NOT_FOUND) from None
         return found[::-1]
 
     async def resolve(self, request: responses_pb2.CreateResponseRequest, call: CallContext) -> None:
@@ -194,7 +203,7 @@ class StoredResponses:
         if not self._values.is_enabled:
             return InvalidRequest(field, "the server stores no responses (--response-store-bytes 0)", "unsupported")
         message = f"expected what a stored response has, got '{name[:64]}'; it may have expired"
-        return InvalidRequest(field, message, "response_not_found")
+        return InvalidRequest(field, message, _NOT_FOUND)
 
 
 def response_name(call: CallContext) -> str:

@@ -136,6 +136,19 @@ def test_what_is_deleted_or_not_stored_is_not_there(channel: grpc.Channel) -> No
         assert (code, details.partition(":")[0]) == (grpc.StatusCode.NOT_FOUND, "'input[1].id'")
 
 
+def test_a_conversation_ends_with_any_of_its_responses(channel: grpc.Channel) -> None:
+    first = ask(channel)
+    second = ask(channel, previous_response_id=first["id"])
+    third = ask(channel, previous_response_id=second["id"])
+    stub(channel).DeleteResponse(responses_pb2.DeleteResponseRequest(response_id=first["id"]))
+    assert get(channel, third["id"]) == third
+    code, details = refused(lambda: post(channel, previous_response_id=third["id"]))
+    assert code is grpc.StatusCode.NOT_FOUND
+    assert details.startswith("'previous_response_id': expected a conversation of which each response is stored, got ")
+    assert third["id"][:64] in details
+    assert f"the earlier '{first['id'][:64]}' was deleted or has expired; send its items in 'input'" in details
+
+
 def test_only_background_responses_could_be_cancelled_or_streamed_again(channel: grpc.Channel) -> None:
     name = ask(channel)["id"]
     for call, field in (
