@@ -99,6 +99,7 @@ def _parse_pairs(
         _parse_document(document, model, f"documents[{index}]") for index, document in enumerate(request.documents)
     ]
     max_tokens = None
+    _check_activation(request, relevance)
     if isinstance(relevance, AnswerTokens):
         inputs = _answered(relevance, queries.values(), documents, request.instruction)
     elif request.instruction:
@@ -115,6 +116,14 @@ def _parse_pairs(
         priority=request.priority,
         cache_salt=call.tenant.namespace(request.cache_salt),
     )
+
+
+def _check_activation(request: rerank_pb2.RerankRequest | rerank_pb2.ScoreRequest, relevance: Relevance) -> None:
+    is_activated = isinstance(relevance, AnswerTokens)
+    if request.HasField("use_activation") and request.use_activation is not is_activated:
+        why = "scores are probabilities" if is_activated else "scores of late interaction are sums"
+        got = f"expected {is_activated}, as {why}, got {request.use_activation}".lower()
+        raise InvalidRequest("use_activation", got, "unsupported")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

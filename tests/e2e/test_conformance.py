@@ -91,7 +91,7 @@ SAMPLES: dict[str, Any] = {
     "thinking_token_budget": 5, "input": "Hi", "dimensions": 8, "encoding_format": "base64", "normalize": True,
     "query": "Hi", "documents": ["a", {"text": "b"}], "top_n": 1, "return_documents": False, "instruction": "Be good.",
     "queries": "Hi", "text_1": "Hi", "data_1": ["Hi"], "text_2": ["a"], "data_2": "a", "items": {"text": "a"},
-    "pooling": "mean", "add_special_tokens": False,
+    "pooling": "mean", "add_special_tokens": False, "use_activation": True,
     "include_stop_str_in_output": True, "return_token_ids": True, "return_timings": True, "bad_words": ["zebra"],
     "allowed_token_ids": list(range(300)), "prompt_logprobs": 1,
     "guided_json": {"type": "object"}, "guided_regex": "Hi", "guided_choice": ["Hi"], "guided_grammar": 'start: "Hi"',

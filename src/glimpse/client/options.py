@@ -131,6 +131,7 @@ class ScoreOptions(ModelOptions, total=False):
     instruction: str
     """What the documents are to be good for."""
     priority: int
+    use_activation: bool
     user: str
 
 

@@ -91,5 +91,9 @@ def test_refuses_what_has_no_form_or_place(client: Client, facade: Any) -> None:
     with pytest.raises(GlimpseError) as failure:
         client.rerank("a", [["b"]], instruction="c")
     assert failure.value.field == "instruction"
+    for call in (client.rerank, client.score):
+        with pytest.raises(GlimpseError, match="expected false, as scores of late interaction are sums, got true"):
+            call("a", ["b"], use_activation=True)
+        call("a", ["b"], use_activation=False)
     with pytest.raises(GlimpseError, match="no output head"):
         client.chat("a")

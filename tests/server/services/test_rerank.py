@@ -112,6 +112,7 @@ def test_openai_s_facade_returns_jina_s_json(reranker: grpc.Channel) -> None:
         ({"documents": documents("a", "the " * 600)}, "documents[1]", "CONTEXT_LENGTH_EXCEEDED"),
         ({"top_n": 0}, "top_n", "INVALID_VALUE"),
         ({"priority": 101}, "priority", "INVALID_VALUE"),
+        ({"use_activation": False}, "use_activation", "UNSUPPORTED"),
     ],
 )
 def test_errors_name_the_field(reranker: grpc.Channel, fields: dict[str, Any], field: str, reason: str) -> None:
@@ -138,7 +139,7 @@ def test_one_query_is_scored_with_each_document(reranker: grpc.Channel, checkpoi
     one = score(reranker, [QUERY], DOCUMENTS)
     ranked = {result.index: result.relevance_score for result in rerank(reranker).results}
     assert {each.index: each.score for each in one.data} == pytest.approx(ranked, abs=1e-6)
-    (told,) = score(reranker, [QUERY], DOCUMENTS[:1], instruction="the other").data
+    (told,) = score(reranker, [QUERY], DOCUMENTS[:1], instruction="the other", use_activation=True).data
     assert told.score == pytest.approx(reference(reranker, checkpoint, DOCUMENTS[0], "the other"), abs=1e-5)
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class RerankRequest(_message.Message):
-    __slots__ = ("model", "query", "documents", "top_n", "return_documents", "instruction", "cache_salt", "priority", "user")
+    __slots__ = ("model", "query", "documents", "top_n", "return_documents", "instruction", "cache_salt", "priority", "user", "use_activation")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
     DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,7 @@ class RerankRequest(_message.Message):
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
+    USE_ACTIVATION_FIELD_NUMBER: _ClassVar[int]
     model: str
     query: str
     documents: _containers.RepeatedCompositeFieldContainer[RerankDocument]
@@ -31,7 +32,8 @@ class RerankRequest(_message.Message):
     cache_salt: str
     priority: int
     user: str
-    def __init__(self, model: _Optional[str] = ..., query: _Optional[str] = ..., documents: _Optional[_Iterable[_Union[RerankDocument, _Mapping]]] = ..., top_n: _Optional[int] = ..., return_documents: _Optional[bool] = ..., instruction: _Optional[str] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ..., user: _Optional[str] = ...) -> None: ...
+    use_activation: bool
+    def __init__(self, model: _Optional[str] = ..., query: _Optional[str] = ..., documents: _Optional[_Iterable[_Union[RerankDocument, _Mapping]]] = ..., top_n: _Optional[int] = ..., return_documents: _Optional[bool] = ..., instruction: _Optional[str] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ..., user: _Optional[str] = ..., use_activation: _Optional[bool] = ...) -> None: ...
 
 class RerankDocument(_message.Message):
     __slots__ = ("text", "content")
@@ -64,7 +66,7 @@ class RerankResult(_message.Message):
     def __init__(self, index: _Optional[int] = ..., document: _Optional[_Union[RerankDocument, _Mapping]] = ..., relevance_score: _Optional[float] = ...) -> None: ...
 
 class ScoreRequest(_message.Message):
-    __slots__ = ("model", "queries", "documents", "instruction", "cache_salt", "priority", "user")
+    __slots__ = ("model", "queries", "documents", "instruction", "cache_salt", "priority", "user", "use_activation")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     QUERIES_FIELD_NUMBER: _ClassVar[int]
     DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +74,7 @@ class ScoreRequest(_message.Message):
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
+    USE_ACTIVATION_FIELD_NUMBER: _ClassVar[int]
     model: str
     queries: _containers.RepeatedScalarFieldContainer[str]
     documents: _containers.RepeatedCompositeFieldContainer[RerankDocument]
@@ -79,7 +82,8 @@ class ScoreRequest(_message.Message):
     cache_salt: str
     priority: int
     user: str
-    def __init__(self, model: _Optional[str] = ..., queries: _Optional[_Iterable[str]] = ..., documents: _Optional[_Iterable[_Union[RerankDocument, _Mapping]]] = ..., instruction: _Optional[str] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ..., user: _Optional[str] = ...) -> None: ...
+    use_activation: bool
+    def __init__(self, model: _Optional[str] = ..., queries: _Optional[_Iterable[str]] = ..., documents: _Optional[_Iterable[_Union[RerankDocument, _Mapping]]] = ..., instruction: _Optional[str] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ..., user: _Optional[str] = ..., use_activation: _Optional[bool] = ...) -> None: ...
 
 class ScoreResponse(_message.Message):
     __slots__ = ("id", "created", "model", "data", "usage")
