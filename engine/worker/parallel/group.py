@@ -1,7 +1,7 @@
 """Collective operations of the tensor-parallel ranks: NCCL between GPUs, gloo between processes on a CPU.
 
-The traffic of one machine stays there: ranks rendezvous through a file, and their sockets are bound to the loopback
-address. With several nodes, ranks rendezvous at a store of rank 0, and each binds its sockets to its own node's
+The traffic of one machine stays there: ranks rendezvous through a file in memory, and their sockets are bound to the
+loopback address. With several nodes, ranks rendezvous at a store of rank 0, and each binds its sockets to its own node's
 address. Nobody authenticates there, so the network between the nodes must be trusted.
 """
 
@@ -77,7 +77,7 @@ def join_group(
     """Joins the group and waits until all ranks have joined.
 
     Args:
-        rendezvous: where all ranks meet: a path that did not exist before, or the address of rank 0's store.
+        rendezvous: where all ranks meet: the path of a file that is new, or the address of rank 0's store.
         device: device of the tensors that are summed.
         address: the address to which this rank binds its sockets.
         store_socket: rank 0's socket that listens at the store's address; the store becomes its owner.

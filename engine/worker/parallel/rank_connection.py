@@ -3,11 +3,9 @@
 import contextlib
 import logging
 import queue
-import shutil
 import socket
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import assert_never
 
 from glimpse.engine.errors import CheckpointError, EngineError, EngineErrorCode
@@ -29,11 +27,10 @@ _log = logging.getLogger(__name__)
 class FailureHandler:
     """Handles the first failure of a rank, once."""
 
-    def __init__(self, callback: Callable[[], None], rendezvous_folder: Path) -> None:
+    def __init__(self, callback: Callable[[], None]) -> None:
         self.group: Group | None = None
         """Set once the group is formed, so that a failure aborts a sum that this rank waits in."""
         self._callback: Callable[[], None] | None = callback
-        self._rendezvous_folder = rendezvous_folder
         self._lock = threading.RLock()
 
     @property
@@ -45,7 +42,6 @@ class FailureHandler:
         with self._lock:
             callback, self._callback = self._callback, None
             if callback is not None:
-                self._remove_folder()
                 callback()
                 self.leave_group()
 
@@ -59,10 +55,6 @@ class FailureHandler:
         group, self.group = self.group, None
         if group is not None:
             group.abort()
-        self._remove_folder()
-
-    def _remove_folder(self) -> None:
-        shutil.rmtree(self._rendezvous_folder, ignore_errors=True)
 
 
 class RankConnection:

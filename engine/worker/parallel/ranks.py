@@ -5,14 +5,13 @@ share their lifetime: each side detects the death of the other by the end of the
 what the program does when a rank dies.
 """
 
+import os
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import torch
 
@@ -60,9 +59,7 @@ class Ranks:
         """
         self.num_ranks = config.tensor_parallel_size
         self._listener = NodeListener(config, digest) if config.nnodes > 1 else None
-        folder = Path(tempfile.mkdtemp(prefix="glimpse-ranks-"))
-        self._rendezvous_file = folder / "rendezvous"
-        self._failure = FailureHandler(on_rank_failure, folder)
+        self._failure = FailureHandler(on_rank_failure)
         self._ranks = [RankConnection(rank, self._failure) for rank in range(1, self.num_ranks)]
         self._processes: list[subprocess.Popen[bytes]] = []
         self._finalizer = weakref.finalize(self, _end, self._ranks, self._processes, self._listener, self._failure)
@@ -83,8 +80,11 @@ class Ranks:
             if (difference := _difference(own, rank.expect_loaded())) is not None:
                 rank.send(Refused(message=difference))
                 rank.expect_joined()  # raises what it says last
-        address, store, rendezvous = "127.0.0.1", None, str(self._rendezvous_file)
-        if self._listener is not None:
+        address, store = "127.0.0.1", None
+        if self._listener is None:
+            # In memory, so that a kill leaves nothing on disk. Stays open: the group may use the file until the end.
+            rendezvous = f"/proc/{os.getpid()}/fd/{os.memfd_create('rendezvous')}"
+        else:
             address = self._listener.address
             store = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
             rendezvous = RendezvousAddress(host=address, port=store.getsockname()[1])

@@ -128,6 +128,10 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def entries(folder: Path) -> list[Path]:
+    return [*folder.iterdir()]
+
+
 @pytest.fixture(scope="module")
 def alone(tiny_checkpoint: Path) -> list[list[TokenEvent]]:
     """Returns the answers of a single rank."""
@@ -210,9 +214,10 @@ def test_two_ranks_divide_the_heads_of_each_family(
 
 
 async def test_death_of_a_rank_ends_requests_as_unavailable_and_restarts_all(
-    tiny_checkpoint: Path, alone: list[list[TokenEvent]], monkeypatch: pytest.MonkeyPatch
+    tiny_checkpoint: Path, alone: list[list[TokenEvent]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     without_forks(monkeypatch)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     client = EngineClient(engine_config(tiny_checkpoint, 2))
     try:
         async with asyncio.timeout(DEADLINE_SECONDS):
@@ -235,9 +240,12 @@ async def test_death_of_a_rank_ends_requests_as_unavailable_and_restarts_all(
             assert client.pid is not None
             running = [client.pid, *children_of(client.pid)]
             assert len(running) == 2
+            os.kill(client.pid, signal.SIGKILL)
+            await until(lambda: not any(map(alive, running)))
     finally:
         await client.stop()
     assert not any(map(alive, [first, *running]))
+    assert not entries(tmp_path), "a kill leaves no files"
 
 
 def test_refuses_a_number_of_ranks_that_cannot_shard_the_model(tiny_checkpoint: Path):
