@@ -1,8 +1,8 @@
 """Collective operations of the tensor-parallel ranks: NCCL between GPUs, gloo between processes on a CPU.
 
 The traffic of one machine stays there: ranks rendezvous through a file in memory, and their sockets are bound to the
-loopback address. With several nodes, ranks rendezvous at a store of rank 0, and each binds its sockets to its own node's
-address. Nobody authenticates there, so the network between the nodes must be trusted.
+loopback address. With several nodes, ranks rendezvous at a store of rank 0, and each binds its sockets to its own
+node's address. Nobody authenticates there, so the network between the nodes must be trusted.
 """
 
 import contextlib
