@@ -5,6 +5,7 @@ Generic over message types and dialects. The codec, the OpenAPI document and the
 
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -226,8 +227,8 @@ class Dialect:
             union=rule.union,
             members=self._members(descriptor),
             foreign=(
-                *(_foreign_member(each, Effect.REFUSED) for each in rule.refusals),
-                *(_foreign_member(each, Effect.IGNORED) for each in rule.hints),
+                *(member for each in rule.refusals for member in _foreign_members(each, Effect.REFUSED)),
+                *(member for each in rule.hints for member in _foreign_members(each, Effect.IGNORED)),
             ),
             closed=rule.closed,
         )
@@ -324,9 +325,10 @@ class Dialect:
         return frozenset(kind for kind, accepted in kinds.items() if accepted)
 
 
-def _foreign_member(rule: dialect_pb2.Refusal, effect: Effect) -> ForeignMember:
+def _foreign_members(rule: dialect_pb2.Refusal, effect: Effect) -> Iterator[ForeignMember]:
     accepted = tuple(map(json.loads, rule.accepted))
-    return ForeignMember(name=rule.name, effect=effect, reason=rule.reason, accepted=accepted)
+    for name in (rule.name, *rule.more_names):
+        yield ForeignMember(name=name, effect=effect, reason=rule.reason, accepted=accepted)
 
 
 _EFFECTS = {

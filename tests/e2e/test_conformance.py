@@ -139,7 +139,8 @@ def test_serves_or_refuses_each_parameter_by_name(
     others = (
         {}
         if member.fields and member.path in PROMPT_FIELDS
-        else without(member, least) | ({} if path == RESPONSES else REQUIRED_WITH.get(member.path, {}))
+        else without(member, least)
+        | ({} if path == RESPONSES or not member.fields else REQUIRED_WITH.get(member.path, {}))
     )
     for value in values:
         served = ask(echo_stack, path, **(others | value))

@@ -3,16 +3,18 @@
 import re
 
 import pytest
+from google.protobuf.descriptor import Descriptor
 from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from openai.types.responses import response_create_params
 
 from glimpse.anthropic.v1 import anthropic_pb2
+from glimpse.dialect.anthropic import ANTHROPIC
 from glimpse.dialect.bindings import bindings
 from glimpse.dialect.fields import members_of
 from glimpse.dialect.openai import OPENAI
 from glimpse.dialect.options import descriptor_of, http_option
-from glimpse.dialect.rules import Effect
+from glimpse.dialect.rules import Dialect, Effect
 from glimpse.gateway.field_table import with_tables
 from glimpse.openai.v1 import openai_pb2, responses_pb2
 from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, rerank_pb2, tokenizer_pb2
@@ -24,6 +26,7 @@ EMBEDDINGS = descriptor_of(embedding_pb2.CreateEmbeddingsRequest)
 RERANK = descriptor_of(rerank_pb2.RerankRequest)
 SCORE = descriptor_of(rerank_pb2.ScoreRequest)
 RESPONSE = descriptor_of(responses_pb2.CreateResponseRequest)
+MESSAGE = descriptor_of(anthropic_pb2.CreateMessageRequest)
 TOKENIZE = descriptor_of(tokenizer_pb2.TokenizeRequest)
 
 VLLM_SAMPLING = [
@@ -76,6 +79,20 @@ KNOWN = [
 def test_tables_cover_the_members_of_other_apis(request_type: object, known: set[str]) -> None:
     placed = {name for member in members_of(OPENAI, request_type) for name in (member.path, *member.aliases)}  # pyright: ignore[reportArgumentType] - a table's row
     assert known - placed == set()
+
+
+ORDER_OR_FORM = {"priority", "stream_options"}
+"""What changes no answer."""
+
+
+@pytest.mark.parametrize(("dialect", "request_type"), [(ANTHROPIC, MESSAGE), (OPENAI, RESPONSE), (OPENAI, COMPLETION)])
+def test_what_chat_honours_no_other_request_ignores(dialect: Dialect, request_type: Descriptor) -> None:
+    chat = [member for member in members_of(OPENAI, CHAT) if member.effect is Effect.HONOURED]
+    honoured = {name for member in chat for name in (member.path, *member.aliases) if not {".", "["} & {*name}}
+    placed = {name for member in members_of(dialect, request_type) for name in (member.path, *member.aliases)}
+    assert "temperature" in honoured
+    assert "guided_json" in honoured
+    assert honoured - placed <= ORDER_OR_FORM
 
 
 def test_every_json_request_has_a_table() -> None:

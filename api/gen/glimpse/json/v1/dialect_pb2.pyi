@@ -144,14 +144,16 @@ class Shortcut(_message.Message):
     def __init__(self, name: _Optional[str] = ..., field: _Optional[str] = ...) -> None: ...
 
 class Refusal(_message.Message):
-    __slots__ = ("name", "reason", "accepted")
+    __slots__ = ("name", "reason", "accepted", "more_names")
     NAME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    MORE_NAMES_FIELD_NUMBER: _ClassVar[int]
     name: str
     reason: str
     accepted: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ..., accepted: _Optional[_Iterable[str]] = ...) -> None: ...
+    more_names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ..., accepted: _Optional[_Iterable[str]] = ..., more_names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class EnumRule(_message.Message):
     __slots__ = ("name", "values")
