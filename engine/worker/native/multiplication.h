@@ -88,7 +88,7 @@ class Multiplication {
       if (fits) return {rows, num_panels, x_.num_steps()};
       return {rows, std::min(kGroupedPanels, num_panels), kCachedBytes / kStepBytes};
     }
-    if (x_.rows() <= kernels_.direct_rows) return {rows, num_panels, x_.num_steps()};
+    if (x_.rows() <= kernels_.direct_rows && !unpack_) return {rows, num_panels, x_.num_steps()};
     if (!unpack_ || x_.has_integers()) return {rows, 1, std::max<int64_t>(1, kPanelBytes / part_step_bytes())};
     // Each group of panels reads all activations, from beyond the L2 cache if they do not fit.
     const int64_t panels = fits ? 1 : std::min(kGroupedFloatPanels, num_panels);
