@@ -45,7 +45,7 @@ inline void multiply_tiles(const bf16* const* a, long offset, int num_segments, 
 }
 
 void multiply(const bf16* const* a, int num_segments, int /*depth*/, long stride, int num_rows, const bf16* b,
-              int columns, int /*num_queries*/, const Ahead& /*ahead*/, float* c) {
+              int columns, int /*num_queries*/, const Ahead<bf16>& /*ahead*/, float* c) {
   __asm__ volatile("" ::: "memory");  // GCC does not know that tile loads read memory
   int row = 0;
   const auto advance = [&](auto kernel, int step) {

@@ -36,11 +36,11 @@ inline int panel_rows(int rows_left, int columns) {
 
 template <class T>
 void multiply(const T* const* a, int num_segments, int depth, long stride, int num_rows, const float* b, int columns,
-              float* panel, float* c) {
+              Ahead<T> ahead, float* panel, float* c) {
   const int whole = num_segments * depth;
   for (int row = 0, count; row < num_rows; row += count) {
     count = panel_rows(num_rows - row, columns);
-    widen_panel(a, row * stride, num_segments, depth, stride, count, panel);
+    widen_panel(a, row * stride, num_segments, depth, stride, count, ahead, panel);
     if (count == 8) {
       multiply_tile<Ymm, 8, 1>(panel, whole, b, columns, c + row * columns);
     } else if (count == 6) {

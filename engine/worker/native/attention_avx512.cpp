@@ -27,7 +27,7 @@ inline void broadcast(int pair, __m256i& vector) { vector = _mm256_set1_epi32(pa
 // Not inlined: within `attend`, GCC's code takes a third longer.
 template <class Floats, class Pairs, int kRows, int kVectors>
 __attribute__((noinline)) void multiply_columns(const bf16* const* a, int num_segments, int depth, long stride,
-                                                int num_rows, const bf16* b, int columns, Ahead ahead, float* c) {
+                                                int num_rows, const bf16* b, int columns, Ahead<bf16> ahead, float* c) {
   constexpr int kPairs = 4, kLanes = sizeof(Floats) / sizeof(float);
   for (int row = 0; row < num_rows; row += kRows) {
     Floats sums[kRows][kVectors];
@@ -68,7 +68,7 @@ __attribute__((noinline)) void multiply_columns(const bf16* const* a, int num_se
 }
 
 void multiply(const bf16* const* a, int num_segments, int depth, long stride, int num_rows, const bf16* b, int columns,
-              int num_queries, const Ahead& ahead, float* c) {
+              int num_queries, const Ahead<bf16>& ahead, float* c) {
   static_assert(kMaxColumns == 32, "16 or 32 columns");
   // Processors have two vectors of 256 bits for one of 512.
   if (num_queries <= 8)

@@ -179,9 +179,8 @@ void attend(const HeadShape& shape, const QueryTile& tile, const KeyRange<bf16>&
     for (int segment = 0; segment < num_segments; ++segment) {
       segments[segment] = range.keys[block] + segment * depth;
     }
-    const Ahead ahead{range.keys[std::min(block + 1, num_blocks - 1)], range.values[block], range.value_stride};
     multiply(segments, num_segments, depth, shape.query_dim, kBlockKeys, tile.packed, tile.columns, tile.num_queries,
-             ahead, workspace.scores + block * kBlockKeys * tile.columns);
+             ahead_of(range, block, num_blocks), workspace.scores + block * kBlockKeys * tile.columns);
   }
   if (range.key_scales) scale_rows(range.key_scales, num_blocks * kBlockKeys, tile.columns, workspace.scores);
   hide_keys(tile, range.first, visible.hidden, workspace.scores);

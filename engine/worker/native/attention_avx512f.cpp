@@ -49,10 +49,10 @@ inline void for_vectors(int columns, const Body& body) {
 
 template <class T>
 void multiply(const T* const* a, int num_segments, int depth, long stride, int num_rows, const float* b, int columns,
-              float* panel, float* c) {
+              Ahead<T> ahead, float* panel, float* c) {
   const int whole = num_segments * depth;
   for (int row = 0; row < num_rows; row += kPanelRows, c += kPanelRows * columns) {
-    widen_panel(a, row * stride, num_segments, depth, stride, kPanelRows, panel);
+    widen_panel(a, row * stride, num_segments, depth, stride, kPanelRows, ahead, panel);
     if (columns == 32) {
       multiply_tile<Zmm, kPanelRows, 2>(panel, whole, b, columns, c);
     } else {

@@ -5,7 +5,7 @@
 // depend on the vector that holds it. The including file defines first, after including attention_lanes.h:
 //
 //   for_vectors(columns, body): calls body(Lanes{}, column) for each vector of `columns` floats, a multiple of kSide.
-//   multiply(a, num_segments, depth, stride, num_rows, b, columns, panel, c):
+//   multiply(a, num_segments, depth, stride, num_rows, b, columns, ahead, panel, c):
 //     c[num_rows][columns] is the sum over segments s of a[s] · b[s], where a[s] has num_rows rows of `depth` numbers
 //     with a row stride of `stride` elements, and b is float [num_segments · depth][columns]. num_rows and depth are
 //     multiples of 16. `panel` is scratch of kPanelRows · kPanelStride floats.
@@ -125,7 +125,7 @@ void attend(const HeadShape& shape, const QueryTile& tile, const KeyRange<T>& ra
   const int num_blocks = (visible.by_some + kBlockKeys - 1) / kBlockKeys;
   for (int block = 0; block < num_blocks; ++block) {
     multiply(&range.keys[block], 1, shape.query_dim, shape.query_dim, kBlockKeys, tile.wide, tile.columns,
-             workspace.panel, workspace.scores + block * kBlockKeys * tile.columns);
+             ahead_of(range, block, num_blocks), workspace.panel, workspace.scores + block * kBlockKeys * tile.columns);
   }
   const int num_rows = num_blocks * kBlockKeys;
   if (range.key_scales) scale_rows(range.key_scales, num_rows, tile.columns, workspace.scores);
@@ -135,7 +135,7 @@ void attend(const HeadShape& shape, const QueryTile& tile, const KeyRange<T>& ra
   });
   if (range.value_scales) scale_rows(range.value_scales, num_rows, tile.columns, workspace.scores);
   multiply(range.values, num_blocks, kBlockKeys, range.value_stride, shape.value_dim, workspace.scores, tile.columns,
-           workspace.panel, partial.out);
+           {}, workspace.panel, partial.out);
 }
 
 template <class Lanes>

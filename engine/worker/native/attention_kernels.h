@@ -69,18 +69,25 @@ struct alignas(64) Workspace {
 
 // What a product prefetches, a line of keys and one of values at a time: blocks lie apart in memory, so the processor
 // does not foresee them, and it has buffers for few lines.
+template <class T>
 struct Ahead {
-  const bf16 *keys, *values;  // null: nothing
-  long value_stride;          // as of `KeyRange`
+  const T *keys, *values;  // null: nothing
+  long value_stride;       // as of `KeyRange`
 
   void prefetch() {
     if (!keys) return;
     __builtin_prefetch(keys, 0, 2);
     __builtin_prefetch(values, 0, 2);
-    keys += kBlockKeys;
+    keys += 64 / sizeof(T);
     values += value_stride;
   }
 };
+
+// What the product with a range's block of keys prefetches: the next block of keys, and its own of values.
+template <class T>
+Ahead<T> ahead_of(const KeyRange<T>& range, int block, int num_blocks) {
+  return {range.keys[block + 1 < num_blocks ? block + 1 : block], range.values[block], range.value_stride};
+}
 
 struct Visible {
   int by_all;   // keys of the range that all columns attend to

@@ -11,11 +11,12 @@ static_assert(kPanelRows * kPanelStride * sizeof(float) <= sizeof(Workspace::pan
 // kPanelStride. Each is used for several columns: from memory, a float is broadcast by its load.
 template <class T>
 inline void widen_panel(const T* const* a, long offset, int num_segments, int depth, long stride, int num_rows,
-                        float* panel) {
+                        Ahead<T>& ahead, float* panel) {
   for (int row = 0; row < num_rows; ++row) {
     float* to = panel + row * kPanelStride;
     for (int segment = 0; segment < num_segments; ++segment) {
       const T* from = a[segment] + offset + row * stride;
+      for (int i = 0; i < depth; i += 64 / sizeof(T)) ahead.prefetch();
       for (int i = 0; i < depth; i += 2 * Base::kLanes, to += 2 * Base::kLanes) {
         Base::store(to, Base::widen(from + i));
         Base::store(to + Base::kLanes, Base::widen(from + i + Base::kLanes));
