@@ -51,7 +51,7 @@ def parse_chat(
     tools = parse_tools(request)
     may_call = tools.choice is not ToolMode.NONE
     # With tool_choice "none" the template does not show the tools, so that the model cannot call them.
-    prompt = parse_prompt(request, model, tools=tools.definitions if may_call else ())
+    prompt = parse_prompt(request, model, call, tools=tools.definitions if may_call else ())
     return ChatRequest(
         generation=GenerationRequest(
             prompts=(with_effort(prompt, request.reasoning_effort, model.reasoning, call),),
@@ -84,7 +84,7 @@ def parse_count(request: chat_pb2.CountTokensRequest, call: CallContext, model: 
     check_bounds(request)
     tools = parse_tools(request)
     shown = tools.definitions if tools.choice is not ToolMode.NONE else ()
-    prompt = parse_prompt(request, model, tools=shown)
+    prompt = parse_prompt(request, model, call, tools=shown)
     return with_effort(prompt, request.reasoning_effort, model.reasoning, call)
 
 

@@ -44,7 +44,7 @@ def parse_embedding_request(
         got = "both" if request.inputs else "neither"
         code = "conflicting_values" if request.inputs else "missing_value"
         raise InvalidRequest("inputs", f"'inputs': expected either 'inputs' or 'messages', got {got}", code)
-    inputs = tuple(_parse_inputs(request, model))
+    inputs = tuple(_parse_inputs(request, call, model))
     _check_fields_apply(request, [each.source for each in inputs])
     return EmbeddingRequest(
         inputs=inputs,
@@ -76,9 +76,11 @@ def check_response_size(request: EmbeddingRequest, model: ServedModel, *, is_jso
     return request
 
 
-def _parse_inputs(request: embedding_pb2.CreateEmbeddingsRequest, model: ServedModel) -> Iterator[EmbeddingPrompt]:
+def _parse_inputs(
+    request: embedding_pb2.CreateEmbeddingsRequest, call: CallContext, model: ServedModel
+) -> Iterator[EmbeddingPrompt]:
     if request.messages:
-        yield _parse_conversation(request, request.messages, model, "messages")
+        yield _parse_conversation(request, request.messages, call, model, "messages")
     for index, each in enumerate(request.inputs):
         path = f"inputs[{index}]"
         match each.WhichOneof("input"):
@@ -91,7 +93,9 @@ def _parse_inputs(request: embedding_pb2.CreateEmbeddingsRequest, model: ServedM
                 check_token_ids(each.token_ids.ids, model.vocab_size, f"{field}.ids")
                 yield EmbeddingPrompt(source=TokenPrompt(token_ids=tuple(each.token_ids.ids)), field=field)
             case "conversation":
-                yield _parse_conversation(request, each.conversation.messages, model, f"{path}.conversation.messages")
+                yield _parse_conversation(
+                    request, each.conversation.messages, call, model, f"{path}.conversation.messages"
+                )
             case _:
                 raise InvalidRequest(path, "expected a text, token ids or a conversation, got nothing", "missing_value")
 
@@ -99,11 +103,12 @@ def _parse_inputs(request: embedding_pb2.CreateEmbeddingsRequest, model: ServedM
 def _parse_conversation(
     request: embedding_pb2.CreateEmbeddingsRequest,
     messages: Iterable[content_pb2.Message],
+    call: CallContext,
     model: ServedModel,
     field: str,
 ) -> EmbeddingPrompt:
     conversation = parse_conversation(messages, model, name=request.model, field=field)
-    return EmbeddingPrompt(source=with_options(conversation, request, begins_answer=False), field=field)
+    return EmbeddingPrompt(source=with_options(conversation, request, model, call, begins_answer=False), field=field)
 
 
 def _check_fields_apply(request: embedding_pb2.CreateEmbeddingsRequest, sources: Sequence[PromptSource]) -> None:

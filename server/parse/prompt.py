@@ -6,6 +6,7 @@ from typing import Any
 
 from glimpse.engine.checkpoint.text.conversation import TemplateOptions, ToolDefinition
 from glimpse.media.inputs import with_defaults
+from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.content import parse_conversation
 from glimpse.server.parse.json_text import parse_object
@@ -24,12 +25,14 @@ _RESERVED_VARIABLES = frozenset(
 def parse_prompt(
     request: chat_pb2.CreateChatCompletionRequest | chat_pb2.CountTokensRequest | tokenizer_pb2.TokenizeRequest,
     model: ServedModel,
+    call: CallContext,
     *,
     tools: Sequence[ToolDefinition],
 ) -> Conversation:
     """Raises InvalidRequest."""
     conversation = parse_conversation(request.messages, model, name=request.model)
-    return with_options(conversation, request, tools=tools, begins_answer=not request.continue_final_message)
+    begins = not request.continue_final_message
+    return with_options(conversation, request, model, call, tools=tools, begins_answer=begins)
 
 
 def with_options(
@@ -38,6 +41,8 @@ def with_options(
     | chat_pb2.CountTokensRequest
     | tokenizer_pb2.TokenizeRequest
     | embedding_pb2.CreateEmbeddingsRequest,
+    model: ServedModel,
+    call: CallContext,
     *,
     tools: Sequence[ToolDefinition] = (),
     begins_answer: bool,
@@ -64,17 +69,21 @@ def with_options(
         tools=tuple(tools),
         add_generation_prompt=begins,
         continue_final_message=continues,
-        template_kwargs=_parse_variables(request.chat_template_kwargs),
+        template_kwargs=_parse_variables(request.chat_template_kwargs, model, call),
     )
     return replace(conversation, media=list(media), options=options)
 
 
-def _parse_variables(text: str) -> dict[str, Any]:
-    """Parses template variables. REST requests send JSON here; gRPC requests may send any text."""
+def _parse_variables(text: str, model: ServedModel, call: CallContext) -> dict[str, Any]:
+    """Parses template variables, and tells those that no template reads. gRPC requests may send any text."""
     if not text:
         return {}
     field = "chat_template_kwargs"
     variables = parse_object(text, field)
     if reserved := sorted(_RESERVED_VARIABLES.intersection(variables)):
         raise InvalidRequest(f"{field}.{reserved[0]}", "this variable is reserved", "unsupported")
+    for name, value in variables.items():
+        reasons_anyway = name == "enable_thinking" and value is True and model.reasoning.is_parsed
+        if not model.reads_variable(name) and not reasons_anyway:
+            call.ignored_fields.append(f"{field}.{name}")
     return variables

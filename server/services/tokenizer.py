@@ -39,7 +39,7 @@ class TokenizerHandlers:
     ) -> tokenizer_pb2.TokenizeResponse:
         self.model.check_name(request.model)
         await set_kinds(request.messages, call, self.loader, cache_salt=request.cache_salt)
-        source = await call.parse(self._parse, request)
+        source = await call.parse(self._parse, request, call)
         max_model_len = self.generator.check_ready().max_model_len
         cache_salt = call.tenant.namespace(request.cache_salt)
         async with self.loader.load(source, call, cache_salt=cache_salt) as prompt:
@@ -68,7 +68,7 @@ class TokenizerHandlers:
             token_strs=map(self.tokenizer.token_text, tokens) if with_texts else (),
         )
 
-    def _parse(self, request: tokenizer_pb2.TokenizeRequest) -> PromptSource:
+    def _parse(self, request: tokenizer_pb2.TokenizeRequest, call: CallContext) -> PromptSource:
         check_bounds(request)
         if request.HasField("prompt"):
             return _parse_text(request)
@@ -80,7 +80,7 @@ class TokenizerHandlers:
             message = "expected false or none, since the chat template writes the special tokens of a conversation"
             raise InvalidRequest("add_special_tokens", message)
         tools = parse_tools(chat_pb2.CountTokensRequest(tools=request.tools))
-        return parse_prompt(request, self.model, tools=tools.definitions)
+        return parse_prompt(request, self.model, call, tools=tools.definitions)
 
 
 def _parse_text(request: tokenizer_pb2.TokenizeRequest) -> TextPrompt:

@@ -85,7 +85,7 @@ SAMPLES: dict[str, Any] = {
     "response_format": {"type": "text"}, "tools": [TOOL], "tool_choice": "none", "parallel_tool_calls": True,
     "cache_salt": "s", "user": "me", "prompt_cache_key": "k", "priority": -1, "structured_outputs": {"regex": "Hi"},
     "metadata": {"a": "b"}, "service_tier": "auto", "reasoning_effort": "none", "safety_identifier": "me",
-    "add_generation_prompt": False, "continue_final_message": False, "chat_template_kwargs": {"x": 1},
+    "add_generation_prompt": False, "continue_final_message": False, "chat_template_kwargs": {},
     "media_io_kwargs": {"video": {"fps": 1}}, "mm_processor_kwargs": {"min_pixels": 3136}, "echo": True,
     "return_token_strs": True, "include_reasoning": False, "grounding": False,
     "thinking_token_budget": 5, "input": "Hi", "dimensions": 8, "encoding_format": "base64", "normalize": True,
@@ -113,6 +113,10 @@ INSIDE: dict[str, dict[str, Any]] = {
     f"{outer}.content[].{name}": {"text": "a", name: {}}
     for outer in ("messages[]", "documents[]")
     for name in ("prompt_cache_breakpoint", "cache_control")
+} | {
+    f"{outer}.content[].image_url.{name}": {"image_url": {"url": "u", name: {}}}
+    for outer in ("messages[]", "documents[]")
+    for name in ("resized_height", "resized_width")
 }
 
 

@@ -137,6 +137,11 @@ class ChatTemplates:
     def with_tools(self) -> ChatTemplate:
         return self.tools or self.default
 
+    def read(self, variable: str) -> bool:
+        """Returns whether a template may read a variable of this name."""
+        word = re.compile(rf"\b{re.escape(variable)}\b")
+        return any(word.search(each.source) for each in (self.default, self.video, self.tools) if each is not None)
+
     def choose(self, messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition]) -> ChatTemplate:
         """Returns the template of a conversation.
 

@@ -130,6 +130,12 @@ def test_members_of_other_clients_resemble_none() -> None:
         ({"images": ["iVBO"]}, "images", '{"type": "image_url", "image_url": {"url": "data:image/png;base64,…"}}'),
         ({"messages": [{"role": "user", "content": "a", "images": ["iVBO"]}]}, "messages[0].images", "image_url"),
         ({"format": "json"}, "format", "response_format"),
+        ({"messages": [{"content": "a", "prefix": True}]}, "messages[0].prefix", "continue_final_message"),
+        (
+            {"messages": [{"content": [{"type": "image_url", "image_url": {"url": "u", "resized_width": 56}}]}]},
+            "messages[0].content[0].image_url.resized_width",
+            "max_pixels",
+        ),
         ({"options": {"num_predict": 5}}, "options", "the top level"),
         ({"extra_body": {"top_k": 5}}, "extra_body", "the top level"),
         ({"system": "Be brief."}, "system", '"system"'),

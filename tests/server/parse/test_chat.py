@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from glimpse.dialect.rules import Dialect
 from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot, ToolMode
+from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates
 from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.media.inputs import ImageInput, VideoInput
 from glimpse.media.kind import MediaKind
@@ -597,6 +598,24 @@ def test_an_effort_turns_on_reasoning_and_is_told_where_the_template_has_no_effo
     (conversation,) = parse_for(support, wire, call).prompts
     assert isinstance(conversation, Conversation)
     assert conversation.options.template_kwargs == variables
+    assert call.ignored_fields == ignored
+
+
+def test_variables_that_no_template_reads_are_told() -> None:
+    templates = ChatTemplates(
+        default=ChatTemplate("{{ style }}", {}), tools=ChatTemplate("{{ enable_thinking }}{{ tone }}", {})
+    )
+    wire = with_member(chat_template_kwargs='{"style": 1, "tone": 2, "enable_thinking": false, "persona": 3}')
+    call = CallContext()
+    parse_chat(wire, call, replace(MODEL, reads_variable=templates.read), streaming=False)
+    assert call.ignored_fields == ["chat_template_kwargs.persona"]
+
+
+@pytest.mark.parametrize(("value", "ignored"), [("true", []), ("false", ["chat_template_kwargs.enable_thinking"])])
+def test_a_model_that_always_reasons_is_told_to_by_any_template(value: str, ignored: list[str]) -> None:
+    model = replace(MODEL, reasoning=ReasoningSupport(is_parsed=True), reads_variable=lambda _name: False)
+    wire, call = with_member(chat_template_kwargs=f'{{"enable_thinking": {value}}}'), CallContext()
+    parse_chat(wire, call, model, streaming=False)
     assert call.ignored_fields == ignored
 
 
