@@ -286,15 +286,12 @@ def _cache_sizes(shard: LoadedShard, config: EngineConfig, num_bytes: int, group
         CheckpointError: not a single block fits.
     """
     shape = CacheShape.of(shard.model.decoder.config, config.kv_cache_dtype)
-    sizes = shape.divide(num_bytes, CachePlan.of(config, shard.dtype, shard.device))
+    plan = CachePlan.of(config, shard.dtype, shard.device)
+    sizes = shape.divide(num_bytes, plan)
     if group is not None:  # all ranks have the same
         sizes = CacheSizes(*map(group.min, sizes))
-    if sizes.num_blocks < 1:
-        states = f" and the {shape.state_bytes(shard.dtype)} of a sequence's states" if sizes.num_states else ""
-        raise CheckpointError(
-            f"'--kv-cache-bytes': expected at least the {shape.block_bytes(config.block_size, shard.dtype)} bytes of a"
-            f" block{states}, got {num_bytes}"
-        )
+    if (why_not := shape.why_no_room(sizes, num_bytes, plan)) is not None:
+        raise CheckpointError(why_not)
     return sizes
 
 

@@ -103,12 +103,14 @@ def _check(request: CheckRequest, on_progress: Callable[[str, float], None]) -> 
     scheme, shard, memory, problems = _fit(config, model, computing, build)
     if tensors is not None and not tensors.fits:
         problems.append("the checkpoint does not have the tensors that config.json describes")
+    context, no_room = _context(config, shard, memory, computing)
+    problems += [] if no_room is None or problems else [no_room]
     return ServingCheck(
         problems=problems,
         num_parameters=_num_parameters(path, model),
         computing=_describe(config, computing, scheme),
         memory=memory,
-        context=_context(config, shard, memory, computing),
+        context=context,
         decoding=_decoding(config, shard, device, memory),
         tensors=tensors,
     )
@@ -213,14 +215,16 @@ def _describe(config: EngineConfig, computing: Computing, scheme: QuantizationSc
     )
 
 
-def _context(config: EngineConfig, model: Model, memory: Memory, computing: Computing) -> Context:
+def _context(config: EngineConfig, model: Model, memory: Memory, computing: Computing) -> tuple[Context, str | None]:
+    """Returns the context window, and why the KV cache has no room for any."""
     trained = model.decoder.config.max_position_embeddings
     shape, ranks = CacheShape.of(model.decoder.config, config.kv_cache_dtype), config.num_local_ranks
     plan = CachePlan.of(config, computing.dtype, computing.device)
-    sizes = shape.divide(memory.kv_cache // ranks, plan)
+    num_bytes = memory.kv_cache // ranks
+    sizes = shape.divide(num_bytes, plan)
     tokens = sizes.num_blocks * config.block_size
     window = min(context_window(config, model.decoder.config), tokens)
-    return Context(
+    context = Context(
         window=window,
         trained=trained,
         kv_cache_tokens=tokens,
@@ -230,6 +234,7 @@ def _context(config: EngineConfig, model: Model, memory: Memory, computing: Comp
         sequence_bytes=ranks * shape.sequence_bytes(window, plan, sizes),
         needed_bytes=ranks * shape.needed_bytes(trained, plan),
     )
+    return context, shape.why_no_room(sizes, num_bytes, plan)
 
 
 def _kv_bytes(config: EngineConfig, model: Model, dtype: torch.dtype) -> int:

@@ -255,6 +255,14 @@ class CacheShape:
         conv = (sizes.conv_size - 1) * sizes.conv_width * dtype.itemsize
         return self._count(sizes.kind) * (conv + math.prod(sizes.matrices) * torch.float32.itemsize)
 
+    def why_no_room(self, sizes: CacheSizes, num_bytes: int, plan: CachePlan) -> str | None:
+        """Returns why a memory of these sizes cannot be used; None if it holds a block."""
+        if sizes.num_blocks:
+            return None
+        states = f" and the {self.state_bytes(plan.dtype)} of a sequence's states" if sizes.num_states else ""
+        block = self.block_bytes(plan.block_size, plan.dtype)
+        return f"'--kv-cache-bytes': expected at least the {block} bytes of a block{states}, got {num_bytes}"
+
     def divide(self, num_bytes: int, plan: CachePlan) -> CacheSizes:
         """Returns how many blocks and states a memory holds.
 

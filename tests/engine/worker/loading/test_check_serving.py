@@ -94,6 +94,15 @@ def held_bytes(state: SchedulerState, cache: KVCache) -> int:
     return sum(num * sum(tensor.nbytes for tensor in tensors) // whole for num, whole, tensors in used)
 
 
+@pytest.mark.parametrize("family", ["mistral", "qwen3_5"])
+def test_a_cache_without_room_for_a_block_is_refused_as_at_start(family: str, tmp_path: Path) -> None:
+    path = make_text_checkpoint(tmp_path, family)
+    config = EngineConfig(model_path=str(path), kv_cache_bytes=100, encoder_cache_bytes=1 << 20, num_threads=1)
+    with pytest.raises(CheckpointError, match=r"'--kv-cache-bytes': expected at least the .*, got 100$") as refused:
+        load_core(config, on_progress=lambda *_: None)
+    assert check(path, kv_cache_bytes=100).problems == [str(refused.value)]
+
+
 @pytest.mark.parametrize(("family", "number"), [("mistral", "auto"), ("qwen3_5", "auto"), ("gemma4", "int8")])
 def test_sixteen_sequences_take_of_the_cache_what_is_told(family: str, number: KvCacheDType, tmp_path: Path) -> None:
     path = make_text_checkpoint(tmp_path, family)
