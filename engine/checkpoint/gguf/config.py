@@ -1,6 +1,7 @@
 """The metadata of a GGUF file as the `config.json` and `generation_config.json` of the same model, so that families
 read both alike. Keys are those of llama.cpp (gguf-py/gguf/constants.py)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,19 @@ _END_TOKENS = frozenset(
 """Special tokens that end an answer, whether or not the metadata names them."""
 
 
+_SAMPLING: Mapping[str, str] = {
+    "temperature": "temp",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "penalty_repeat",
+}
+"""Fields of `generation_config.json` by those of `general.sampling`."""
+_NO_POOLING = 0
+_POOLING: Mapping[int, str] = {1: "pooling_mode_mean_tokens", 3: "pooling_mode_lasttoken"}
+"""Flags of sentence-transformers by `pooling_type` (`llama_pooling_type` in llama.h)."""
+
+
 def read_config(gguf: Gguf) -> dict[str, Any]:
     """Returns what `config.json` says of the model.
 
@@ -58,6 +72,8 @@ def read_config(gguf: Gguf) -> dict[str, Any]:
     head_dim = keys.size("attention.key_length", hidden_size // num_heads)
     for name in ("attention.value_length", *(() if served.rotates_in_part else ("rope.dimension_count",))):
         keys.require(name, keys.size(name, head_dim), head_dim)
+    if (causal := keys.get("attention.causal")) is not None:
+        keys.require("attention.causal", causal, True)
     context = keys.size("context_length")
     own = served.fields(gguf, keys)
     config = {
@@ -86,13 +102,32 @@ def read_config(gguf: Gguf) -> dict[str, Any]:
 
 
 def read_generation_config(gguf: Gguf) -> dict[str, Any]:
-    """Returns what `generation_config.json` says of the model: the tokens that end an answer."""
+    """Returns what `generation_config.json` says of the model: the tokens that end an answer, and how to sample."""
     tokens, kinds = gguf.texts("tokenizer.ggml.tokens") or [], gguf.numbers("tokenizer.ggml.token_type")
     named = [gguf.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
     ids = [each for each in named if type(each) is int and 0 <= each < len(tokens)]
     if kinds is not None and len(kinds) == len(tokens):
         ids += [index for index in np.flatnonzero(kinds == CONTROL).tolist() if tokens[index] in _END_TOKENS]
-    return {"eos_token_id": list(dict.fromkeys(ids))} if ids else {}
+    stored = {field: gguf.get(f"general.sampling.{name}") for field, name in _SAMPLING.items()}
+    # As `Keys.number` does: float32 in files.
+    sampling = {field: float(str(np.float32(each))) if type(each) is float else each for field, each in stored.items()}
+    ends = {"eos_token_id": list(dict.fromkeys(ids))} if ids else {}
+    return ends | {field: value for field, value in sampling.items() if value is not None}
+
+
+def read_pooling_config(gguf: Gguf) -> dict[str, Any] | None:
+    """Returns what `1_Pooling/config.json` says of the model; None if the metadata does not say how it pools.
+
+    Raises:
+        CheckpointError: it pools in a way that is not supported.
+    """
+    keys = Keys(gguf)
+    kind = keys.get("pooling_type")
+    if kind in (None, _NO_POOLING):
+        return None
+    if kind not in _POOLING:
+        keys.refuse("pooling_type", "0 (none), 1 (mean) or 3 (last token)", kind)
+    return {_POOLING[kind]: True}
 
 
 def _experts(keys: Keys, served: GgufArchitecture) -> dict[str, Any]:

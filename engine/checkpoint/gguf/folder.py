@@ -14,7 +14,7 @@ from typing import Any
 
 from glimpse.engine.checkpoint.families.reading import tokenizer_files
 from glimpse.engine.checkpoint.gguf.architectures import architecture_of
-from glimpse.engine.checkpoint.gguf.config import read_config, read_generation_config
+from glimpse.engine.checkpoint.gguf.config import read_config, read_generation_config, read_pooling_config
 from glimpse.engine.checkpoint.gguf.header import Gguf, split_files
 from glimpse.engine.checkpoint.gguf.mmproj import (
     check_pair,
@@ -55,6 +55,7 @@ def folder_of(file: Path, mmproj: Path | None = None, candidates: Sequence[Path]
         made = Path(tempfile.mkdtemp(dir=folder.parent))
         try:
             for name, text in files.items():
+                (made / name).parent.mkdir(exist_ok=True)
                 (made / name).write_text(text, encoding="utf-8")
             (made / WEIGHTS).symlink_to(file)
             if mmproj is not None:
@@ -94,6 +95,8 @@ def read_files(gguf: Gguf, mmproj: Gguf | None = None) -> dict[str, str]:
         "tokenizer.json": tokenizer,
         "tokenizer_config.json": tokenizer_config,
     }
+    if (pooling := read_pooling_config(gguf)) is not None:
+        documents["1_Pooling/config.json"] = pooling
     if mmproj is not None:
         documents |= {"config.json": with_encoder(config, gguf, mmproj), **read_preprocessors(mmproj)}
     files = {name: json.dumps(document, ensure_ascii=False) for name, document in documents.items()}

@@ -12,9 +12,11 @@ from glimpse.engine.checkpoint.gguf.architectures import GGUF_ARCHITECTURES
 from glimpse.engine.checkpoint.gguf.folder import folder_of, read_files
 from glimpse.engine.checkpoint.gguf.header import Gguf
 from glimpse.engine.checkpoint.location import default_name, resolve_checkpoint
+from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults, read_sampling_defaults
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from glimpse.engine.worker.loading.weight_files import StoredTensor, checkpoint_digest, read_headers
-from tests.hostile.gguf_files import ARRAY, FLOAT32, MODEL, STRING, UINT32, array, model, text
+from tests.hostile.gguf_files import ARRAY, BOOL, FLOAT32, MODEL, STRING, UINT32, array, model, text
 
 
 def number(value: int) -> tuple[int, bytes]:
@@ -103,6 +105,8 @@ def test_another_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("llama.attention.layer_norm_rms_epsilon", real(float("nan")), "expected a positive number, got nan"),
         ("llama.rope.freq_base", real(-1), "expected a positive number, got -1.0"),
         ("llama.rope.freq_base", (STRING, text("1e4")), "expected a positive number, got '1e4'"),
+        ("llama.attention.causal", (BOOL, b"\0"), "'llama.attention.causal': expected True, got False"),
+        ("llama.pooling_type", number(2), "expected 0 (none), 1 (mean) or 3 (last token), got 2"),
         ("tokenizer.ggml.model", None, "expected gpt2, llama or gemma4, got None"),
         ("tokenizer.ggml.merges", None, "expected the merges of a BPE, got none"),
         ("tokenizer.ggml.tokens", None, "expected the vocabulary, got none"),
@@ -115,6 +119,29 @@ def test_metadata_is_refused_by_name(tmp_path: Path, key: str, value: tuple[int,
         read_files(Gguf(file))
     assert key in str(caught.value)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [(None, PoolingMode.LAST_TOKEN), (0, PoolingMode.LAST_TOKEN), (1, PoolingMode.MEAN), (3, PoolingMode.LAST_TOKEN)],
+)
+def test_embeddings_are_pooled_as_the_metadata_says(file: Path, kind: int | None, mode: PoolingMode) -> None:
+    file.write_bytes(model({"llama.pooling_type": None if kind is None else number(kind)}))
+    assert load_model_config(folder_of(file)).pooling == PoolingParams(mode=mode)
+
+
+def test_sampling_defaults_are_the_metadata_s(file: Path) -> None:
+    assert read_sampling_defaults("auto", folder_of(file)) == SamplingDefaults()
+    stored = {
+        "temp": real(0.6),
+        "top_k": number(20),
+        "top_p": real(0.95),
+        "min_p": real(0),
+        "penalty_repeat": real(1.05),
+    }
+    file.write_bytes(model({f"general.sampling.{name}": value for name, value in stored.items()}))
+    expected = SamplingDefaults(temperature=0.6, top_k=20, top_p=0.95, min_p=0.0, repetition_penalty=1.05)
+    assert read_sampling_defaults("auto", folder_of(file)) == expected
 
 
 def test_experts_whose_inputs_and_outputs_could_be_confused_are_refused(tmp_path: Path) -> None:
