@@ -62,7 +62,11 @@ def parse(
         aliased = decoded.aliased
         for path in decoded.ignored:
             tell(f"{with_sent_names(path, names)} changes nothing. {reasons.get(path, '')}".rstrip())
-        return function(decoded.message, CallContext())
+        context = CallContext()
+        parsed = function(decoded.message, context)
+        for path in context.ignored_fields:
+            tell(f"{with_sent_names(json_path(OPENAI, descriptor_of(message_class), path), names)} changes nothing.")
+        return parsed
     except DecodeError as error:
         path = with_sent_names(error.path, names) if error.path else call
         raise InputError(path, error.message.removeprefix(f"'{error.path}': ")) from None

@@ -159,6 +159,7 @@ class LLM:
         engine = load_core(config, on_progress=lambda _stage, _fraction: None)
         self._core = engine.core
         self._adapters = tuple(adapters)
+        prompts = load_prompt_builder(path, engine.model, chat_template, tool_template=tool_template)
         self._model = ServedModel(
             names=(str(path),),
             adapters=lambda: self._adapters,
@@ -170,9 +171,9 @@ class LLM:
                 for kind in MediaKind
                 if kind in engine.model.placeholder_ids or kind is MediaKind.DOCUMENT
             },
+            reads_variable=prompts.templates.read,
             gives_call_ids=False,
         )
-        prompts = load_prompt_builder(path, engine.model, chat_template, tool_template=tool_template)
         self._tokenizer = prompts.tokenizer
         self._relevance = find_relevance(engine.model, prompts.tokenizer)
         self._requests = RequestBuilder(

@@ -364,6 +364,15 @@ def test_members_that_change_nothing_are_told(llm: LLM, caplog: pytest.LogCaptur
     assert [record.message for record in caplog.records] == told
 
 
+def test_variables_that_no_template_reads_are_told(llm: LLM, caplog: pytest.LogCaptureFixture) -> None:
+    plain, sent = (
+        llm.chat(user(text("the")), GREEDY),
+        llm.chat(user(text("the")), GREEDY, chat_template_kwargs={"persona": "pirate"}),
+    )
+    assert sent == plain
+    assert [record.message for record in caplog.records] == ["chat_template_kwargs.persona changes nothing."]
+
+
 @pytest.mark.parametrize(
     ("prompts", "message"),
     [
