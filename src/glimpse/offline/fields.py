@@ -27,6 +27,10 @@ class InputError(ValueError):
 blaming = partial(errors.blaming, InputError)
 """Raises InputError for a MediaError in its block, about this field."""
 
+_LIKENESS = 0.7
+"""Least likeness of a name to the one that is said to be meant. With difflib's own, 0.6, `rope_scaling` resembles
+`prefix_caching`."""
+
 
 def known_fields(value: object, field: str, *, known: Sequence[str]) -> Mapping[str, Any]:
     """Returns the value, if it is a dict with no other keys than the known ones. Raises InputError."""
@@ -48,7 +52,7 @@ def check_name(name: str, value: object, known: Collection[str], others: Mapping
     if name in known:
         return True
     if (other := others.get(name)) is None:
-        (*closest,) = get_close_matches(name, [*known, *others], n=1)
+        (*closest,) = get_close_matches(name, [*known, *others], n=1, cutoff=_LIKENESS)
         hint = f"; did you mean {closest[0]!r}?" if closest else ""
         raise TypeError(f"{call} got an unexpected keyword argument {name!r}{hint}")
     try:

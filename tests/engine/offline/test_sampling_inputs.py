@@ -104,6 +104,12 @@ def test_refuses_a_wrong_value_by_name(name: str, value: Any, message: str) -> N
         setattr(params, name, value)
 
 
+def test_an_unknown_name_that_resembles_none_is_refused_without_another() -> None:
+    unknown: dict[str, Any] = {"output_kind": 1}
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'output_kind'$"):
+        SamplingParams(**unknown)
+
+
 def test_refuses_an_unknown_name_with_the_one_that_was_meant() -> None:
     unknown: dict[str, Any] = {"max_token": 5}
     with pytest.raises(TypeError, match=r"SamplingParams\(\) got .* 'max_token'; did you mean 'max_tokens'\?"):
