@@ -56,7 +56,7 @@ class Mesh:
         async def are_healthy() -> bool:
             return {await self._num_healthy(cluster) for cluster in (BY_KEY, BY_LOAD)} == {count}
 
-        await until(are_healthy, seconds=_SECONDS)
+        await until(are_healthy, seconds=_SECONDS, pause=0.1)
 
     async def num_disturbances(self) -> int:
         """Returns how often the gateway had a reason to pass a server over: failed health checks and retries so far."""
