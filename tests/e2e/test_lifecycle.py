@@ -88,7 +88,7 @@ def test_engine_crash_ends_requests_and_restarts_it(own_stack: Stack) -> None:
         assert '"error"' in rest
         assert "[DONE]" not in rest
         # The spare engine may serve before the gateway has noticed that there was none.
-        assert eventually(lambda: stack.metric("glimpse_engine_restarts_total") == 1, timeout_seconds=10)
+        assert eventually(lambda: stack.metric("glimpse_engine_restarts_total") == 1, timeout_seconds=60)
         assert eventually(lambda: stack.metric("glimpse_engine_ready") == 1, timeout_seconds=60)
         assert eventually(lambda: stack.health() == 200, timeout_seconds=60)
         assert chat.CreateChatCompletion(typed_request(max_completion_tokens=3)).usage.completion_tokens == 3

@@ -57,13 +57,13 @@ def test_streams_load_reports_through_envoy(target: str) -> None:
             response_deserializer=Report.FromString,
         )
         for stream in (load_pb2_grpc.LoadServiceStub(channel).StreamLoadReports, orca):
-            reports = stream(load_pb2.StreamLoadReportsRequest(), timeout=20)
+            reports = stream(load_pb2.StreamLoadReportsRequest(), timeout=100)
             assert [set(report.named_metrics) for report in islice(reports, 2)][1] >= {"num_requests_running"}
             reports.cancel()
 
 
 def test_rest_responses_have_no_load_report(stack: Stack) -> None:
-    with urllib.request.urlopen(f"{stack.openai_url}/models", timeout=20) as answer:
+    with urllib.request.urlopen(f"{stack.openai_url}/models", timeout=100) as answer:
         assert not [name for name in answer.headers if "load" in name.lower()]
 
 
