@@ -23,7 +23,7 @@ def _levels() -> list[Level]:
 
 LEVELS = _levels()
 needs_kernels = pytest.mark.skipif(not LEVELS, reason="this machine cannot build or run the native kernels")
-at_each_level = pytest.mark.parametrize("level", LEVELS)
+at_each_level = pytest.mark.parametrize("level", LEVELS, ids=[level.option for level in LEVELS])
 OUTER_LEVELS = (*LEVELS[:1], *LEVELS[1:][-1:])
 """The lowest and the highest, for whole models of each family: `tests.engine.worker.native` compares each operation,
 and a model, at each level."""
