@@ -108,11 +108,10 @@ def test_the_member_that_asks_for_a_stream_is_known_at_the_top_alone() -> None:
 
 OF_OTHER_CLIENTS = [
     "api_base", "api_key", "base_url", "cache_prompt", "caching", "custom_llm_provider", "data_sources", "drop_params",
-    "dry_multiplier", "extra_headers", "extra_query", "fallbacks", "frequency", "id", "ignore_eos_token", "keep_alive",
-    "litellm_call_id", "litellm_params", "lora_path", "mirostat", "mock_response", "model_info", "num_ctx",
-    "num_retries", "plugins", "prompt_mode", "provider", "random_seed", "reasoning_format", "route", "safe_prompt",
-    "search_parameters", "session_id", "stopping_strings", "tags", "tfs_z", "timeout", "timings_per_token", "top_a",
-    "trace_id", "transforms", "typical_p", "usage", "user_id", "xtc_threshold",
+    "extra_headers", "extra_query", "fallbacks", "frequency", "id", "keep_alive", "litellm_call_id", "litellm_params",
+    "mock_response", "model_info", "num_ctx", "num_retries", "plugins", "prompt_mode", "provider", "reasoning_format",
+    "route", "search_parameters", "session_id", "tags", "timeout", "timings_per_token", "trace_id", "transforms",
+    "usage", "user_id", "xtc_threshold",
 ]  # fmt: skip
 
 
@@ -142,6 +141,10 @@ def test_members_of_other_clients_resemble_none() -> None:
         ({"input": "a"}, "input", "messages"),
         ({"enable_thinking": False}, "enable_thinking", "chat_template_kwargs"),
         ({"max_new_tokens": 5}, "max_new_tokens", "max_completion_tokens"),
+        ({"stopping_strings": ["a"]}, "stopping_strings", "stop"),
+        ({"lora_path": "a"}, "lora_path", "model"),
+        ({"mirostat": 2}, "mirostat", "top_p"),
+        ({"typical_p": 0.9}, "typical_p", "top_p"),
         ({"response_format": {"type": "json_object", "schema": {}}}, "response_format.schema", "json_schema"),
         ({"tools": [{"type": "function", "function": {"name": "f", "inputSchema": {}}}]},
             "tools[0].function.inputSchema", "parameters"),
@@ -151,6 +154,11 @@ def test_a_member_of_another_api_is_refused_with_what_to_write(value: Any, path:
     error = refusal(value)
     assert (error.path, error.code) == (path, "unsupported")
     assert instead in error.message
+
+
+def test_samplers_of_other_servers_are_accepted_where_they_are_off() -> None:
+    document = b'{"mirostat": 0, "dry_multiplier": 0.0, "typical_p": 1.0, "tfs_z": 1, "safe_prompt": false}'
+    assert decode(document, chat_pb2.CreateChatCompletionRequest).ignored == []
 
 
 @pytest.mark.parametrize(
