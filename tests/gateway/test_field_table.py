@@ -95,6 +95,18 @@ def test_what_chat_honours_no_other_request_ignores(dialect: Dialect, request_ty
     assert honoured - placed <= ORDER_OR_FORM
 
 
+OF_OTHER_SERVERS = {"mirostat", "typical_p", "xtc_probability", "stopping_strings", "random_seed", "lora_path"}
+"""What would change an answer."""
+
+
+@pytest.mark.parametrize(
+    ("dialect", "request_type"), [(OPENAI, CHAT), (OPENAI, COMPLETION), (OPENAI, RESPONSE), (ANTHROPIC, MESSAGE)]
+)
+def test_samplers_of_other_servers_are_refused_in_each_dialect(dialect: Dialect, request_type: Descriptor) -> None:
+    refused = {member.path for member in members_of(dialect, request_type) if member.effect is Effect.REFUSED}
+    assert refused >= OF_OTHER_SERVERS
+
+
 def test_every_json_request_has_a_table() -> None:
     document = (ROOT / "docs/compatibility.md").read_text()
     requests = {

@@ -41,7 +41,7 @@ constexpr int64_t kGroupSteps = kMostGroupInputs / 64;  // steps of int8 weights
 struct Block {
   const char* tiles;         // activations: the first 16 rows, or the high plane
   const char* second_tiles;  // the next 16 rows, or the low plane; null: none
-  const char* panel;         // weights of the block's steps, or what `unpack` made of them
+  const char* panel;         // weights of the block's steps, or what an `Unpack` made of them
   bool unpacked;
   bool adds;  // whether to add to the existing sums
   int64_t num_steps;

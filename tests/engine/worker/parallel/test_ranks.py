@@ -40,7 +40,7 @@ from tests.waiting import alive, until
 
 pytestmark = pytest.mark.usefixtures("forks")
 
-TOLERANCE = 5e-5
+TOLERANCE = 2e-5
 """For logprobs: float32 sums in another order."""
 ROUNDING = 2e-3
 """Likewise, where such a sum may be rounded to another number of 8 bits."""
