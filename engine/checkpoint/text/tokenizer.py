@@ -230,6 +230,9 @@ def load_tokenizer(path: Path, *, markers: Iterable[str] = ()) -> Tokenizer:
         raise
     except Exception as error:  # the library raises plain Exception
         raise CheckpointError(f"the checkpoint's tokenizer.json cannot be read: {error}") from error
+    # A file keeps those of training; transformers applies them only where its caller says so.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
     missing = [marker for marker in markers if marker not in known]
     tokenizer.add_special_tokens([tokenizers.AddedToken(marker, special=True, normalized=False) for marker in missing])

@@ -148,3 +148,14 @@ def test_refuses_other_kinds_of_tokenizers(tmp_path: Path) -> None:
 def test_loads_the_tokenizer_of_a_checkpoint(tiny_checkpoint: Path, tmp_path: Path) -> None:
     shutil.copy(tiny_checkpoint / "tokenizer.json", tmp_path)
     assert load_tokenizer(tmp_path).encode("the image") == TOKENIZER.encode("the image")
+
+
+def test_texts_are_neither_truncated_nor_padded_as_in_training(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.enable_truncation(max_length=4)
+    tokenizer.enable_padding(length=8)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    loaded = load_tokenizer(tmp_path)
+    for text in ("a", "a text of more than four tokens"):
+        assert loaded.encode(text) == TOKENIZER.encode(text)
+        assert loaded.split(text) == TOKENIZER.split(text)
