@@ -14,7 +14,7 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.key import audio_key
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.mel import log_mel, log_mel_magnitudes
-from glimpse.media.processing.preprocessor import positive, read_json
+from glimpse.media.processing.preprocessor import positive, read_feature_extractor
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -67,12 +67,12 @@ class Audio:
 
 
 def audio_processing(path: Path) -> AudioProcessing:
-    """Reads the `preprocessor_config.json` of an audio model.
+    """Reads the feature extractor of an audio model.
 
     Raises:
-        ValueError: The file is missing, is not JSON, or has unsupported values.
+        ValueError: a file is missing, is not JSON, or has unsupported values.
     """
-    config = read_json(path / "preprocessor_config.json")
+    config = read_feature_extractor(path)
     for name, ours in (("feature_extractor_type", "WhisperFeatureExtractor"), ("dither", 0.0), ("padding_value", 0.0)):
         if config.get(name, ours) != ours:
             raise ValueError(f"preprocessor configuration: '{name}': expected {ours!r}, got {config[name]!r}")

@@ -16,7 +16,7 @@ from PIL.Image import Resampling
 from glimpse.media.containers.still import load_pixels
 from glimpse.media.key import content_key
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.preprocessor import check_resampling, positive, read_json
+from glimpse.media.processing.preprocessor import check_processor, positive, read_image_processor
 from glimpse.media.processing.render import render
 from glimpse.media.processing.rgb import Colour, orientation_of, upright_rgb
 from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
@@ -108,7 +108,7 @@ class Image:
 
 
 def image_processing(path: Path, default: SmartResize = _QWEN2_VL) -> ImageProcessing:
-    """Reads Qwen's `preprocessor_config.json`, in the format of the published checkpoints or transformers 5.
+    """Reads how Qwen's checkpoints process images, in the format of the published ones or transformers 5.
 
     Args:
         default: values of fields that the file leaves out. Its `max_pixels` is a limit on the checkpoint's, too.
@@ -116,8 +116,8 @@ def image_processing(path: Path, default: SmartResize = _QWEN2_VL) -> ImageProce
     Raises:
         ValueError: The file is missing, is not JSON, or has unsupported values.
     """
-    config = read_json(path / "preprocessor_config.json")
-    check_resampling(config)
+    config = read_image_processor(path)
+    check_processor(config)
     size: Mapping[str, Any] = config.get("size") or {}
     own_min = config.get("min_pixels") or size.get("min_pixels") or size.get("shortest_edge")
     own_max = config.get("max_pixels") or size.get("max_pixels") or size.get("longest_edge") or default.max_pixels

@@ -1,11 +1,19 @@
-"""Reader of a checkpoint's preprocessor files."""
+"""Reader of a checkpoint's preprocessor files.
+
+transformers 5 writes how all kinds of media are processed to `processor_config.json`, which precedes the older files.
+"""
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from PIL.Image import Resampling
+
+PREPROCESSOR = "preprocessor_config.json"
+VIDEO_PREPROCESSOR = "video_preprocessor_config.json"
+PROCESSOR = "processor_config.json"
 
 
 def read_json(path: Path, *, is_optional: bool = False) -> dict[str, Any]:
@@ -21,16 +29,42 @@ def read_json(path: Path, *, is_optional: bool = False) -> dict[str, Any]:
 
 
 def read_image_processor(path: Path) -> dict[str, Any]:
-    """Reads how a checkpoint processes images: `preprocessor_config.json`, and `processor_config.json`, where
-    transformers 5 writes it and where fields of older processors are.
+    """Reads how a checkpoint processes images. Some older processors have fields in `processor_config.json`, too.
 
     Raises:
         ValueError: both files are missing, or one is not JSON.
     """
-    of_processor = read_json(path / "processor_config.json", is_optional=True)
-    is_whole = bool(of_processor.keys() & {"image_processor", "image_mean"})
-    own = read_json(path / "preprocessor_config.json", is_optional=is_whole)
-    return {**of_processor, **of_processor.get("image_processor", {}), **own}
+    whole = read_json(path / PROCESSOR, is_optional=True)
+    if nested := whole.get("image_processor"):
+        return nested
+    return {**whole, **read_json(path / PREPROCESSOR, is_optional="image_mean" in whole)}
+
+
+def read_video_processor(
+    path: Path, images: Mapping[str, Any], resampling: Resampling | None = Resampling.BICUBIC
+) -> dict[str, Any]:
+    """Reads and checks how a checkpoint processes videos; {} if it does not say.
+
+    Args:
+        images: what it says about images.
+        resampling: see `check_processor`.
+
+    Raises:
+        ValueError: a file is not JSON, a value is not supported, or frames are not normalized like images.
+    """
+    nested = read_json(path / PROCESSOR, is_optional=True).get("video_processor")
+    videos: dict[str, Any] = nested or read_json(path / VIDEO_PREPROCESSOR, is_optional=True)
+    check_processor(videos, VIDEO_PREPROCESSOR, resampling)
+    for name in ("image_mean", "image_std"):
+        if name in videos and videos[name] != images.get(name):
+            raise ValueError(f"{VIDEO_PREPROCESSOR}: '{name}': expected that of {PREPROCESSOR}, got {videos[name]!r}")
+    return videos
+
+
+def read_feature_extractor(path: Path) -> dict[str, Any]:
+    """Reads how a checkpoint processes audio. Raises ValueError: both files are missing, or one is not JSON."""
+    nested = read_json(path / PROCESSOR, is_optional=True).get("feature_extractor")
+    return nested or read_json(path / PREPROCESSOR)
 
 
 def positive(name: str, value: object) -> int:
@@ -46,3 +80,24 @@ def check_resampling(config: Mapping[str, Any], expected: Resampling = Resamplin
     if resample != expected:
         name = f"{expected.value} ({expected.name.lower()})"
         raise ValueError(f"preprocessor configuration: 'resample': expected {name}, got {resample!r}")
+
+
+def check_processor(
+    processor: Mapping[str, Any], file: str = PREPROCESSOR, resampling: Resampling | None = Resampling.BICUBIC
+) -> None:
+    """Checks what all processors of images and frames do.
+
+    Args:
+        file: name of the file, for errors.
+        resampling: the only supported one; None: the family has several.
+
+    Raises:
+        ValueError: a value is not supported.
+    """
+    if resampling is not None:
+        check_resampling(processor, resampling)
+    for name in ("do_resize", "do_rescale", "do_normalize"):
+        if processor.get(name, True) is not True:
+            raise ValueError(f"{file}: '{name}': expected true, got {processor[name]!r}")
+    if not math.isclose(factor := processor.get("rescale_factor", 1 / 255), 1 / 255, rel_tol=1e-6):
+        raise ValueError(f"{file}: 'rescale_factor': expected 1/255, got {factor!r}")

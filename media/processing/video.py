@@ -20,7 +20,12 @@ from glimpse.media.key import content_key
 from glimpse.media.kind import MediaKind
 from glimpse.media.pixels import RgbImage, image_size
 from glimpse.media.processing.frame_sampling import EndpointSampling, FrameSampling, PatchSampling
-from glimpse.media.processing.preprocessor import check_resampling, positive, read_json
+from glimpse.media.processing.preprocessor import (
+    VIDEO_PREPROCESSOR,
+    positive,
+    read_image_processor,
+    read_video_processor,
+)
 from glimpse.media.processing.render import render_view
 from glimpse.media.processing.rgb import Colour
 from glimpse.media.processing.sizing.patches.budget_frames import BudgetFrames
@@ -124,7 +129,7 @@ def volume_video_processing(path: Path) -> VideoProcessing:
     """
     own, config = _read_files(path)
     if own.get("num_frames") is not None or own.get("do_sample_frames", True) is not True:
-        raise ValueError("video_preprocessor_config.json: expected sampling at a rate, without 'num_frames'")
+        raise ValueError(f"{VIDEO_PREPROCESSOR}: expected sampling at a rate, without 'num_frames'")
     max_frame_tokens = positive("max_video_tokens", own.get("max_video_tokens", 768))
     cap = max_frame_tokens if own.get("cap_pixels_per_frame") else None
     sizing = _volume_frames(own, config, VolumeFrames(max_frame_tokens=cap))
@@ -172,14 +177,9 @@ def _volume_frames(own: Mapping[str, Any], config: Mapping[str, Any], default: V
 
 def _read_files(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Returns a checkpoint's own fields for videos, {} without any, and these over the fields for images."""
-    own_path = path / "video_preprocessor_config.json"
-    own = read_json(own_path, is_optional=True)
-    check_resampling(own)
-    config = read_json(path / "preprocessor_config.json")
-    for name in ("image_mean", "image_std"):
-        if name in own and own[name] != config.get(name):
-            raise ValueError(f"{own_path.name}: expected the {name} of preprocessor_config.json, got {own[name]!r}")
-    return own, config | own
+    images = read_image_processor(path)
+    own = read_video_processor(path, images)
+    return own, images | own
 
 
 def make_video(

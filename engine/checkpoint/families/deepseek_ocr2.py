@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.checkpoint.families.grounding import TextForm
 from glimpse.engine.checkpoint.families.reading.fields import require, rope_of, text_config
-from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR, check_processor
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, one_run
 from glimpse.engine.checkpoint.model_config.decoder import ExpertsConfig, TextConfig
@@ -18,7 +17,7 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import positive, read_image_processor
+from glimpse.media.processing.preprocessor import PREPROCESSOR, check_processor, positive, read_image_processor
 from glimpse.media.processing.sizing.patches.page_tiles import PageTiles
 
 if TYPE_CHECKING:

@@ -12,13 +12,11 @@ from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.media.processing.frame_sampling import IntervalSampling
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import positive, read_json
+from glimpse.media.processing.preprocessor import check_processor, positive, read_image_processor, read_video_processor
 from glimpse.media.processing.sizing.split_tiles import SplitTiles
 from glimpse.media.processing.sizing.square_frames import SquareFrames
 from glimpse.media.processing.video import VideoProcessing
 
-_FILE = "preprocessor_config.json"
-_VIDEO_FILE = "video_preprocessor_config.json"
 _DEFAULT_TILE = 364
 """Default of transformers' processors."""
 
@@ -29,8 +27,8 @@ def read_images(path: Path, config: ModelConfig) -> MediaProcessing:
     Raises:
         ValueError: a file is missing, damaged, contradicts `config.json` or is not supported.
     """
-    document = read_json(path / _FILE)
-    _check_steps(document)
+    document = read_image_processor(path)
+    check_processor(document, resampling=None)
     tile = _tile(document, config)
     sizing = SplitTiles(
         tile=tile,
@@ -44,29 +42,21 @@ def read_images(path: Path, config: ModelConfig) -> MediaProcessing:
 
 def read_images_and_videos(path: Path, config: ModelConfig) -> MediaProcessing:
     """Reads the processing of images and videos: from a file of their own, or `video_sampling` of the images' file."""
-    document = read_json(path / _FILE)
-    if (path / _VIDEO_FILE).exists():
-        document |= read_json(path / _VIDEO_FILE)
-        _check_steps(document)
+    images = read_image_processor(path)
+    own = read_video_processor(path, images, resampling=None)
+    document = images | own
     tile = _tile(document, config)
-    sampling: Mapping[str, Any] = document.get("video_sampling") or {}
+    # transformers 5 reads these fields of videos from `video_sampling`, and writes them beside it or in its place.
+    fields = {"fps": own.get("fps"), "max_frames": own.get("num_frames"), "video_size": own.get("size")}
+    sampling: Mapping[str, Any] = document.get("video_sampling") or fields
     videos = VideoProcessing(
         sizing=SquareFrames(tile=tile, longest_edge=_longest_edge(sampling, "video_size", tile)),
         resampling=resampling_of(document, Resampling.LANCZOS),
         sampling=IntervalSampling(
-            fps=sampling.get("fps", 1), max_frames=positive("max_frames", sampling.get("max_frames", 64))
+            fps=sampling.get("fps") or 1, max_frames=positive("max_frames", sampling.get("max_frames") or 64)
         ),
     )
     return MediaProcessing(images=read_images(path, config).images, videos=videos)
-
-
-def _check_steps(document: Mapping[str, Any]) -> None:
-    for step in ("do_resize", "do_rescale", "do_normalize"):
-        if not document.get(step, True):
-            raise ValueError(f"preprocessor configuration: '{step}': expected true, got false")
-    factor = document.get("rescale_factor", 1 / 255)
-    if abs(255 * factor - 1) > 1e-6:
-        raise ValueError(f"preprocessor configuration: 'rescale_factor': expected 1/255, got {factor}")
 
 
 def _tile(document: Mapping[str, Any], config: ModelConfig) -> int:

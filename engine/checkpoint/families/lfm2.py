@@ -10,7 +10,7 @@ from PIL.Image import Resampling
 
 from glimpse.engine.checkpoint.families.grounding import JsonForm
 from glimpse.engine.checkpoint.families.reading.fields import require, rope_of, text_config
-from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR, check_processor, resampling_of
+from glimpse.engine.checkpoint.families.reading.preprocessor import resampling_of
 from glimpse.engine.checkpoint.families.reading.vit import vit_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout
@@ -21,7 +21,7 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import positive, read_image_processor
+from glimpse.media.processing.preprocessor import PREPROCESSOR, check_processor, positive, read_image_processor
 from glimpse.media.processing.sizing.patches.flex_tiles import FlexTiles
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     processor = read_image_processor(path)
     resampling = resampling_of(processor, Resampling.BILINEAR)
     # Older documents say that a class resizes no images which is called after that.
-    check_processor({**processor, "do_resize": True}, resampling=resampling)
+    check_processor({**processor, "do_resize": True}, resampling=None)
     for name, expected in (
         ("encoder_patch_size", encoder.vit.patch_size),
         ("downsample_factor", encoder.shuffle),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from glimpse.engine.checkpoint.families.llava.llava import token_id
 from glimpse.engine.checkpoint.families.qwen.qwen2_vl import embedding_merge_size, largest_medium
 from glimpse.engine.checkpoint.families.reading.fields import require
-from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR, check_processor
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec
 from glimpse.engine.checkpoint.families.text import nested_decoder, nested_eos_token_ids
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout, one_run
@@ -18,7 +17,7 @@ from glimpse.engine.checkpoint.model_config.encoders import PixtralVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import positive, read_json
+from glimpse.media.processing.preprocessor import PREPROCESSOR, check_processor, positive, read_image_processor
 from glimpse.media.processing.sizing.patches.longest_edge import LongestEdge
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     """Reads the processing of images. Their sides are whole tokens, whatever patches the file names: the processor that
     transformers puts around it says so for Mistral 3."""
     vision = config.encoder_as(PixtralVisionConfig)
-    processor = read_json(path / PREPROCESSOR)
+    processor = read_image_processor(path)
     check_processor(processor)
     token = vision.patch_size * vision.spatial_merge_size
     patch = processor.get("patch_size", token)

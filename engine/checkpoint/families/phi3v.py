@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from PIL.Image import Resampling
 
 from glimpse.engine.checkpoint.families.reading.fields import require
-from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR
 from glimpse.engine.checkpoint.families.reading.vit import vit_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.text import PHI3
@@ -18,7 +17,7 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import positive, read_json
+from glimpse.media.processing.preprocessor import PREPROCESSOR, positive, read_image_processor
 from glimpse.media.processing.sizing.hd_tiles import MAX_TILES, HdTiles
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def _read_vision(processor: Mapping[str, Any]) -> HdVisionConfig:
 
 def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     encoder = config.encoder_as(HdVisionConfig)
-    processor = read_json(path / PREPROCESSOR)
+    processor = read_image_processor(path)
     num_tokens = processor.get("num_img_tokens", encoder.side**2)
     if num_tokens != encoder.side**2:
         raise ValueError(f"{PREPROCESSOR}: 'num_img_tokens': expected {encoder.side**2}, got {num_tokens!r}")

@@ -38,6 +38,7 @@ from glimpse.engine.checkpoint.model_config.model import Companion, ModelConfig,
 from glimpse.engine.checkpoint.quantization_config import checkpoint_blocks, checkpoint_quantization
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
+from glimpse.media.processing.preprocessor import PREPROCESSOR, PROCESSOR
 
 FAMILIES: Mapping[str, FamilySpec] = {
     "Qwen2VLForConditionalGeneration": QWEN2_VL,
@@ -161,8 +162,9 @@ def architecture_of(config: Mapping[str, Any], folder: Path | None = None) -> st
     if is_llava and config.get("vision_config", {}).get("model_type") == "pixtral":
         return "PixtralForConditionalGeneration"
     if name == "Glm4vForConditionalGeneration" and folder is not None:
-        preprocessor = read_json(folder / "preprocessor_config.json", is_optional=True)
-        return "Glm46VForConditionalGeneration" if preprocessor.get("processor_class") == "Glm46VProcessor" else name
+        files = (read_json(folder / file, is_optional=True) for file in (PROCESSOR, PREPROCESSOR))
+        is_later = any(each.get("processor_class") == "Glm46VProcessor" for each in files)
+        return "Glm46VForConditionalGeneration" if is_later else name
     return name
 
 

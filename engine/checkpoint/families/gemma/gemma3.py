@@ -10,7 +10,7 @@ from PIL.Image import Resampling
 
 from glimpse.engine.checkpoint.families.grounding import LOCATION_TOKENS, JsonForm
 from glimpse.engine.checkpoint.families.reading.fields import require, text_config
-from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR, check_processor, check_square
+from glimpse.engine.checkpoint.families.reading.preprocessor import check_square
 from glimpse.engine.checkpoint.families.reading.rows import only_grid
 from glimpse.engine.checkpoint.families.reading.vit import vit_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
@@ -22,7 +22,7 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import read_json
+from glimpse.media.processing.preprocessor import PREPROCESSOR, check_processor, read_image_processor
 from glimpse.media.processing.sizing.fixed_size import FixedSize
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _token_id(config: Mapping[str, Any], name: str, default: int) -> int:
 
 def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     """Reads the processing of images, which are stretched to the encoder's size."""
-    processor = read_json(path / PREPROCESSOR)
+    processor = read_image_processor(path)
     check_processor(processor, resampling=Resampling.BILINEAR)
     if processor.get("do_pan_and_scan"):
         raise ValueError(f"{PREPROCESSOR}: 'do_pan_and_scan': expected false, got true")

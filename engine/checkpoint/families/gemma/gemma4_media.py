@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR, VIDEO_PREPROCESSOR
 from glimpse.engine.checkpoint.families.spec import LargestMedium
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout
 from glimpse.engine.checkpoint.model_config.encoders import Gemma4VisionConfig, PixelsConfig, WaveConfig
@@ -15,7 +14,15 @@ from glimpse.media.processing.audio import AudioProcessing
 from glimpse.media.processing.frame_sampling import CountSampling
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import check_resampling, positive, read_json
+from glimpse.media.processing.preprocessor import (
+    PREPROCESSOR,
+    PROCESSOR,
+    VIDEO_PREPROCESSOR,
+    check_resampling,
+    positive,
+    read_image_processor,
+    read_json,
+)
 from glimpse.media.processing.sizing.patches.budget_frames import BudgetFrames
 from glimpse.media.processing.sizing.patches.patch_budget import BUDGETS, PatchBudget
 from glimpse.media.processing.video import Video, VideoProcessing
@@ -25,8 +32,6 @@ if TYPE_CHECKING:
 
 _Vision = Gemma4VisionConfig | PixelsConfig
 NUM_MEL_BINS = 128
-_PROCESSOR = "processor_config.json"
-"""File that has the processing of images among that of other media."""
 _EXTRACTOR: Mapping[str, Any] = {
     "feature_size": NUM_MEL_BINS,
     "sampling_rate": 16_000,
@@ -51,16 +56,13 @@ _MAX_SECONDS = 5999
 
 def read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     """Reads the processing of media: from the file of all media as published, or from files of their own."""
-    whole = read_json(path / _PROCESSOR, is_optional=True)
+    whole = read_json(path / PROCESSOR, is_optional=True)
     vision = _vision_of(config)
-    own = read_json(path / VIDEO_PREPROCESSOR, is_optional=True)
-    images = (
-        _budget(whole["image_processor"], f"{_PROCESSOR}: 'image_processor.", vision, 280, do_normalize=False)
-        if "image_processor" in whole
-        else _budget(read_json(path / PREPROCESSOR), f"{PREPROCESSOR}: '", vision, 280, do_normalize=False)
-    )
-    videos = own or whole.get("video_processor") or {}
-    name = f"{VIDEO_PREPROCESSOR}: '" if own else f"{_PROCESSOR}: 'video_processor."
+    name = f"{PROCESSOR}: 'image_processor." if "image_processor" in whole else f"{PREPROCESSOR}: '"
+    images = _budget(read_image_processor(path), name, vision, 280, do_normalize=False)
+    nested = whole.get("video_processor")
+    videos = nested or read_json(path / VIDEO_PREPROCESSOR, is_optional=True)
+    name = f"{PROCESSOR}: 'video_processor." if nested else f"{VIDEO_PREPROCESSOR}: '"
     frames = _budget(videos, name, vision, 70, image_mean=[0, 0, 0], image_std=[1, 1, 1])
     sampling = CountSampling(
         fps=float(videos.get("fps") or 0), num_frames=positive("num_frames", videos.get("num_frames") or 32)
@@ -116,7 +118,7 @@ def _audio_processing(whole: Mapping[str, Any], vision: _Vision) -> AudioProcess
     extractor = {**expected, **(whole.get("feature_extractor") or {})}
     for name, value in expected.items():
         if extractor[name] != value:
-            raise ValueError(f"{_PROCESSOR}: 'feature_extractor.{name}': expected {value!r}, got {extractor[name]!r}")
+            raise ValueError(f"{PROCESSOR}: 'feature_extractor.{name}': expected {value!r}, got {extractor[name]!r}")
     if isinstance(vision.audio, WaveConfig):
         size = vision.audio.width
         return AudioProcessing(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from glimpse.engine.checkpoint.families.grounding import LOCATION_TOKENS
 from glimpse.engine.checkpoint.families.reading.fields import require, rope_of, text_config
 from glimpse.engine.checkpoint.families.reading.late_interaction import RetrievalPrompts, retriever
-from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR, check_processor, check_square
+from glimpse.engine.checkpoint.families.reading.preprocessor import check_square
 from glimpse.engine.checkpoint.families.reading.rows import only_grid
 from glimpse.engine.checkpoint.families.reading.vit import vit_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
@@ -20,7 +20,7 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import read_json
+from glimpse.media.processing.preprocessor import check_processor, read_image_processor
 from glimpse.media.processing.sizing.fixed_size import FixedSize
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
 
 def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     """Reads the processing of images, which are stretched to the encoder's size."""
-    processor = read_json(path / PREPROCESSOR)
+    processor = read_image_processor(path)
     check_processor(processor)
     side = config.encoder_as(VitConfig).image_size
     check_square(processor, "size", side)

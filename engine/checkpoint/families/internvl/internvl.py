@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Any
 from glimpse.engine.checkpoint.families.grounding import TAGGED_BOXES, TextForm
 from glimpse.engine.checkpoint.families.reading.chatml import INTERNVL_TEMPLATE
 from glimpse.engine.checkpoint.families.reading.fields import require
-from glimpse.engine.checkpoint.families.reading.preprocessor import (
-    PREPROCESSOR,
-    check_processor,
-    check_square,
-    read_video_processor,
-)
+from glimpse.engine.checkpoint.families.reading.preprocessor import check_square
 from glimpse.engine.checkpoint.families.reading.rows import whole
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.text import nested_decoder
@@ -25,7 +20,13 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.frame_sampling import SegmentSampling
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import positive, read_json
+from glimpse.media.processing.preprocessor import (
+    PREPROCESSOR,
+    check_processor,
+    positive,
+    read_image_processor,
+    read_video_processor,
+)
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles, num_tiles
 from glimpse.media.processing.sizing.square_frames import SquareFrames
 from glimpse.media.processing.video import VideoProcessing
@@ -127,7 +128,7 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     `crop_to_patches` of the file has no effect, because the reference processor overrides it.
     """
     side = config.encoder_as(InternVisionConfig).image_size
-    processor = read_json(path / PREPROCESSOR)
+    processor = read_image_processor(path)
     check_processor(processor)
     check_square(processor, "size", side)
     min_tiles = positive("min_patches", processor.get("min_patches", 1))

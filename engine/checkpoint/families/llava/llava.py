@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.checkpoint.families.grounding import TextForm
 from glimpse.engine.checkpoint.families.reading.fields import require
-from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR, check_processor, check_square
+from glimpse.engine.checkpoint.families.reading.preprocessor import check_square
 from glimpse.engine.checkpoint.families.reading.rows import only_grid
 from glimpse.engine.checkpoint.families.reading.vit import vit_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
@@ -19,7 +19,7 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import read_json
+from glimpse.media.processing.preprocessor import PREPROCESSOR, check_processor, read_image_processor
 from glimpse.media.processing.sizing.fixed_size import FixedSize
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def token_id(config: Mapping[str, Any], kind: str) -> int:
 def read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     """Reads the processing of images: of one size, which is the encoder's."""
     encoder = config.encoder_as(LlavaConfig)
-    processor = read_json(path / PREPROCESSOR)
+    processor = read_image_processor(path)
     check_processor(processor)
     if processor.get("do_pad"):
         raise ValueError(f"{PREPROCESSOR}: 'do_pad': expected false, got {processor['do_pad']!r}")

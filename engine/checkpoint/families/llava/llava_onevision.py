@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from glimpse.engine.checkpoint.families.llava.llava import llava_encoder, token_id
-from glimpse.engine.checkpoint.families.reading.preprocessor import (
-    PREPROCESSOR,
-    VIDEO_PREPROCESSOR,
-    check_processor,
-    check_square,
-    read_video_processor,
-)
+from glimpse.engine.checkpoint.families.reading.preprocessor import check_square
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.text import nested_decoder, nested_eos_token_ids
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, one_run
@@ -27,7 +21,13 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.frame_sampling import EndpointSampling
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import read_json
+from glimpse.media.processing.preprocessor import (
+    PREPROCESSOR,
+    VIDEO_PREPROCESSOR,
+    check_processor,
+    read_image_processor,
+    read_video_processor,
+)
 from glimpse.media.processing.sizing.any_res import AnyRes
 from glimpse.media.processing.sizing.square_frames import SquareFrames
 from glimpse.media.processing.sizing.views import Size
@@ -105,7 +105,7 @@ def _read_resolutions(config: Mapping[str, Any], default: tuple[Size, ...], *, t
 
 def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     """Reads the processing of images, which are cut into tiles or padded to squares, and of videos."""
-    processor = read_json(path / PREPROCESSOR)
+    processor = read_image_processor(path)
     sizing = _read_tiles(processor, config, _RESOLUTIONS)
     check_square(processor, "size", sizing.tile)
     if "image_mean" not in processor:
@@ -205,7 +205,7 @@ def _read_next_config(config: Mapping[str, Any]) -> FamilyConfig:
 
 def _read_next_media(path: Path, config: ModelConfig) -> MediaProcessing:
     """Reads the processing of images, which are cut into tiles, also those of a prompt with several."""
-    processor = read_json(path / PREPROCESSOR)
+    processor = read_image_processor(path)
     sizing = _read_tiles(processor, config, _NEXT_RESOLUTIONS)
     if processor.get("size") != {"shortest_edge": sizing.tile}:  # of the overview, which is stretched to a square
         check_square(processor, "size", sizing.tile)

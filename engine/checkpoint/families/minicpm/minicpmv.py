@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.checkpoint.families.grounding import TAGGED_BOXES, TextForm
 from glimpse.engine.checkpoint.families.reading.fields import require
-from glimpse.engine.checkpoint.families.reading.preprocessor import PREPROCESSOR
 from glimpse.engine.checkpoint.families.reading.rows import whole
 from glimpse.engine.checkpoint.families.reading.vit import vit_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
@@ -21,7 +20,7 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.frame_sampling import SegmentSampling, StrideSampling
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import positive, read_json
+from glimpse.media.processing.preprocessor import PREPROCESSOR, positive, read_image_processor
 from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
 from glimpse.media.processing.sizing.scaled_frames import ScaledFrames
 from glimpse.media.processing.video import VideoProcessing
@@ -96,7 +95,7 @@ def _read_vision(config: Mapping[str, Any]) -> ResampledVisionConfig:
 
 def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     encoder = config.encoder_as(ResampledVisionConfig)
-    processor = read_json(path / PREPROCESSOR)
+    processor = read_image_processor(path)
     for name, expected in (
         ("patch_size", encoder.vit.patch_size),
         ("image_feature_size", encoder.num_queries),

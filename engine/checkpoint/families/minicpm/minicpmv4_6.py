@@ -7,12 +7,6 @@ from typing import TYPE_CHECKING, Any
 from glimpse.engine.checkpoint.families.minicpm.minicpmv import image_pieces, largest_slices
 from glimpse.engine.checkpoint.families.qwen.qwen3_5_text import read_decoder
 from glimpse.engine.checkpoint.families.reading.fields import require
-from glimpse.engine.checkpoint.families.reading.preprocessor import (
-    PREPROCESSOR,
-    VIDEO_PREPROCESSOR,
-    check_processor,
-    read_video_processor,
-)
 from glimpse.engine.checkpoint.families.reading.vit import vit_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout
@@ -23,7 +17,14 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.frame_sampling import InstantSampling
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import positive, read_image_processor
+from glimpse.media.processing.preprocessor import (
+    PREPROCESSOR,
+    VIDEO_PREPROCESSOR,
+    check_processor,
+    positive,
+    read_image_processor,
+    read_video_processor,
+)
 from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
 from glimpse.media.processing.sizing.scaled_frames import ScaledFrames
 from glimpse.media.processing.video import VideoProcessing

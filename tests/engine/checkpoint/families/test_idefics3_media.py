@@ -61,7 +61,7 @@ def test_idefics3_reads_no_videos(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({"do_resize": False}, "'do_resize': expected true, got false"),
+        ({"do_resize": False}, "'do_resize': expected true, got False"),
         ({"rescale_factor": 1.0}, "'rescale_factor': expected 1/255, got 1.0"),
         ({"resample": 5}, r"'resample': expected 1 \(Lanczos\), 2 \(bilinear\) or 3 \(bicubic\), got 5"),
         ({"max_image_size": {"longest_edge": 48}}, "'max_image_size': expected vision_config.image_size.*32, got 48"),
