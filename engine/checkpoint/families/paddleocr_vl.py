@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from glimpse.engine.checkpoint.families.qwen.qwen2_vl import QWEN2_VL
+from glimpse.engine.checkpoint.families.qwen.qwen2_vl import QWEN2_VL, check_theta
 from glimpse.engine.checkpoint.families.reading.fields import mrope_section_of, require, rope_of, text_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig
 from glimpse.engine.checkpoint.model_config.encoders import PaddleVisionConfig
@@ -63,6 +63,7 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
     vision = {**_VISION_DEFAULTS, **config["vision_config"]}
     activation = "gelu_pytorch_tanh"
     require("vision_config.hidden_act", vision.get("hidden_act", activation), activation)
+    check_theta(vision)
     encoder = PaddleVisionConfig(
         depth=vision["num_hidden_layers"],
         embed_dim=vision["hidden_size"],

@@ -38,6 +38,7 @@ _EXTRACTOR: Mapping[str, Any] = {
     "frame_length": 320,
     "hop_length": 160,
     "fft_length": 512,
+    "fft_overdrive": False,
     "min_frequency": 0.0,
     "max_frequency": 8000.0,
     "mel_floor": 1e-3,

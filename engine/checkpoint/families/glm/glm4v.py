@@ -90,8 +90,6 @@ def read_decoder(config: Mapping[str, Any], defaults: Mapping[str, Any], *, qkv_
 def read_vision(vision: Mapping[str, Any], text: TextConfig, **sizes: Any) -> GlmVisionConfig:
     """Reads an encoder of GLM's. `sizes` are fields of `GlmVisionConfig` that families read in ways of their own."""
     require("vision_config.hidden_act", vision.get("hidden_act", "silu"), "silu")
-    rope: Mapping[str, Any] = vision.get("rope_parameters") or {}
-    require("vision_config.rope_parameters.rope_theta", rope.get("rope_theta", 10_000.0), 10_000.0)
     if vision["out_hidden_size"] != text.hidden_size:
         raise CheckpointError(
             f"config.json: 'vision_config.out_hidden_size': expected the decoder's hidden_size {text.hidden_size}, "

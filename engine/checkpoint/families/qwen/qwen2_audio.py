@@ -46,6 +46,7 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
     text: Mapping[str, Any] = {**_TEXT_DEFAULTS, **config["text_config"]}
     rope = rope_of(text)
     require("rope_type", rope.get("rope_type", rope.get("type", "default")), "default")
+    require("text_config.hidden_act", text.get("hidden_act", "silu"), "silu")
     audio: Mapping[str, Any] = {**_AUDIO_DEFAULTS, **config["audio_config"]}
     return FamilyConfig(
         text=text_config(text, config, rope),

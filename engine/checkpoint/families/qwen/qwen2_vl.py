@@ -45,6 +45,7 @@ def _read_config(
     text: Mapping[str, Any] = config.get("text_config") or config
     # transformers 5: `rope_parameters`, with theta in it. Published checkpoints: `rope_scaling` and `rope_theta`.
     rope: Mapping[str, Any] = text.get("rope_parameters") or text["rope_scaling"]
+    require("hidden_act", text.get("hidden_act", "silu"), "silu")
     return FamilyConfig(
         text=text_config(text, config, rope, mrope_section=tuple(rope["mrope_section"])),
         encoder=read_vision(config["vision_config"], text),
@@ -54,6 +55,7 @@ def _read_config(
 
 def _qwen2_vision(stored: Mapping[str, Any], text: Mapping[str, Any]) -> VisionConfig:
     vision = {**_QWEN2_DEFAULTS, **stored}
+    require("vision_config.hidden_act", vision.get("hidden_act", "quick_gelu"), "quick_gelu")
     return VisionConfig(
         embed_dim=vision["embed_dim"],
         hidden_size=vision.get("hidden_size", text["hidden_size"]),
@@ -86,7 +88,8 @@ def _qwen2_5_vision(stored: Mapping[str, Any], text: Mapping[str, Any]) -> Visio
 
 
 def shared_fields(vision: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of `VisionConfig` that `vision_config` has in all families."""
+    """Returns the fields of `VisionConfig` that `vision_config` has in all families. Raises CheckpointError."""
+    check_theta(vision)
     return {
         "depth": vision["depth"],
         "num_heads": vision["num_heads"],
@@ -96,6 +99,12 @@ def shared_fields(vision: Mapping[str, Any]) -> dict[str, Any]:
         "spatial_merge_size": vision.get("spatial_merge_size", 2),
         "temporal_patch_size": vision.get("temporal_patch_size", 2),
     }
+
+
+def check_theta(vision: Mapping[str, Any]) -> None:
+    """Raises CheckpointError if patches rotate with other wavelengths than the supported ones."""
+    rope: Mapping[str, Any] = vision.get("rope_parameters") or {}
+    require("vision_config.rope_parameters.rope_theta", rope.get("rope_theta", 10_000.0), 10_000.0)
 
 
 def read_media(path: Path, _config: ModelConfig) -> MediaProcessing:

@@ -90,8 +90,6 @@ def read_vision(vision: Mapping[str, Any], hidden_size: int) -> Qwen3VisionConfi
             f"got {vision['out_hidden_size']}"
         )
     require("vision_config.hidden_act", vision.get("hidden_act", "gelu_pytorch_tanh"), "gelu_pytorch_tanh")
-    rope: Mapping[str, Any] = vision.get("rope_parameters") or {}
-    require("vision_config.rope_parameters.rope_theta", rope.get("rope_theta", 10_000.0), 10_000.0)
     blocks = tuple(vision["deepstack_visual_indexes"])
     if list(blocks) != sorted(set(blocks)) or not all(0 <= block < vision["depth"] for block in blocks):
         raise CheckpointError(

@@ -173,9 +173,10 @@ def test_refuses_other_encoders(checkpoint: Path, tmp_path: Path, change: dict[s
         load_model_config(tmp_path)
 
 
-def test_refuses_other_features(checkpoint: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "value"), [("frame_length", 512), ("fft_overdrive", True)])
+def test_refuses_other_features(checkpoint: Path, tmp_path: Path, name: str, value: object) -> None:
     document = json.loads((checkpoint / "processor_config.json").read_text())
-    document["feature_extractor"]["frame_length"] = 512
+    document["feature_extractor"][name] = value
     write_json(tmp_path / "processor_config.json", document)
-    with pytest.raises(ValueError, match=r"feature_extractor.frame_length': expected 320, got 512"):
+    with pytest.raises(ValueError, match=rf"feature_extractor.{name}': expected \w+, got {value}"):
         read_media(tmp_path, load_model_config(checkpoint))

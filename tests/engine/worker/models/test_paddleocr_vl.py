@@ -96,4 +96,5 @@ test_refuses_unsupported_configurations = refused(
     ({"text_config": {"use_bias": True}}, "'use_bias': expected False, got True"),
     ({"text_config": {"hidden_act": "gelu"}}, "'hidden_act': expected 'silu', got 'gelu'"),
     ({"vision_config": {"hidden_act": "gelu"}}, "'vision_config.hidden_act': expected 'gelu_pytorch_tanh'"),
+    ({"vision_config": {"rope_parameters": {"rope_theta": 5e3}}}, "rope_theta': expected 10000.0, got 5000.0"),
 )

@@ -21,7 +21,7 @@ from glimpse.engine.worker.models.encoders.varlen_segments import window_order
 from glimpse.engine.worker.models.qwen_vl import layout_prompt
 from glimpse.media.kind import MediaKind
 from glimpse.offline.llm import LLM
-from tests.checkpoints.qwen2_vl import make_checkpoint
+from tests.checkpoints.qwen2_vl import Family, make_checkpoint
 from tests.checkpoints.refusals import assert_refused
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, encode_of, make_prompt
 from tests.engine.levels import at_outer_levels, needs_kernels
@@ -185,8 +185,22 @@ def test_videos_with_different_rates_do_not_share_a_prefix(checkpoint: Path) -> 
     assert num_cached(fps=0.5 / MAX_SECONDS_PER_FRAME) > 0
 
 
-@pytest.mark.parametrize(("member", "value"), [("hidden_act", "gelu"), ("window_size", 27)])
+@pytest.mark.parametrize(
+    ("member", "value"), [("hidden_act", "gelu"), ("window_size", 27), ("rope_parameters", {"rope_theta": 5000.0})]
+)
 def test_refuses_unsupported_vision_configs(tmp_path: Path, checkpoint: Path, member: str, value: object) -> None:
     config = json.loads((checkpoint / "config.json").read_text())
     config["vision_config"][member] = value
-    assert_refused(tmp_path, config, member)
+    assert_refused(tmp_path, config, f"vision_config.{member}")
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl"])
+def test_refuses_another_activation_of_the_decoder(tmp_path: Path, family: Family) -> None:
+    config = json.loads((make_checkpoint(tmp_path, family=family) / "config.json").read_text())
+    assert_refused(tmp_path, {**config, "hidden_act": "gelu"}, "'hidden_act': expected 'silu', got 'gelu'")
+
+
+def test_refuses_another_activation_of_qwen2_vls_encoder(tmp_path: Path) -> None:
+    config = json.loads((make_checkpoint(tmp_path) / "config.json").read_text())
+    config["vision_config"]["hidden_act"] = "gelu"
+    assert_refused(tmp_path, config, "'vision_config.hidden_act': expected 'quick_gelu', got 'gelu'")

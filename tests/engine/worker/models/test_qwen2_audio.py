@@ -111,6 +111,7 @@ def test_refuses_a_preprocessor_that_does_not_fit_the_encoder(tmp_path: Path, na
     ("change", "message"),
     [
         ({"text_config": {"rope_scaling": {"rope_type": "yarn"}}}, "'rope_type': expected 'default', got 'yarn'"),
+        ({"text_config": {"hidden_act": "gelu"}}, "'text_config.hidden_act': expected 'silu', got 'gelu'"),
         ({"audio_config": {"activation_function": "relu"}}, "activation_function': expected 'gelu', got 'relu'"),
         ({"audio_token_index": None}, "no field 'audio_token_index'"),
     ],
