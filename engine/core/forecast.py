@@ -19,6 +19,9 @@ _MAX_PARTS = 8
 """Parts of a prompt that are planned one by one. Longer prompts have parts of several steps."""
 _DECODE_INTERVAL = 8
 """One of so many steps that only decode is recorded: they are many, and alike."""
+_MIN_PROMPT_STEPS = 8
+"""Steps with prompts before waits are foreseen: the first read the weights and take long, and fewer do not tell what a
+step takes from what its tokens take."""
 _MEAN_SHARE = 0.05
 """Weight of an answer that has ended in the mean over answers."""
 
@@ -72,6 +75,8 @@ class StepCosts:
         self._computing = TimeFit(5)
         self._encoding = TimeFit(2)
         self._num_decode_steps = 0
+        self.num_prompt_steps = 0
+        """Steps with prompts that were measured."""
         self.answer_tokens = float(INITIAL_ANSWER_TOKENS)
         """Mean tokens of recent answers."""
 
@@ -79,6 +84,7 @@ class StepCosts:
         """Records how long a step took, and its encoder."""
         work, chunks = step.work, step.plan.chunks
         is_decode = not work.num_prompt_tokens + work.num_media_tokens
+        self.num_prompt_steps += not is_decode
         if is_decode:
             self._num_decode_steps += 1
             if self._num_decode_steps % _DECODE_INTERVAL != 1:
@@ -162,6 +168,8 @@ def forecast(sequence: Sequence, state: SchedulerState, limits: SchedulerLimits,
 def waiting_token_seconds(state: SchedulerState, limits: SchedulerLimits, costs: StepCosts) -> float:
     """Returns the seconds until all prompts are computed, by their tokens and those of the answers that are expected; 0
     if there is none but in the background, or too little was measured."""
+    if costs.num_prompt_steps < _MIN_PROMPT_STEPS:
+        return 0.0
     schedule, num_tokens = _Schedule(state, limits, costs), 0.0
     for sequences in (state.running, state.queue.waiting()):  # a long prompt that runs is not like those that wait
         prompts = [

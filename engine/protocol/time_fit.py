@@ -21,7 +21,8 @@ class TimeFit:
     squares, over recent times.
 
     Other work of the machine makes some times much longer. Those count little for the time of one piece of work, but
-    many pieces together take their mean.
+    many pieces together take their mean. What makes a single time much longer, such as a start or a pause, is not
+    expected again.
     """
 
     def __init__(self, num_units: int, *, window: int = _WINDOW) -> None:
@@ -61,8 +62,10 @@ class TimeFit:
             factors = _non_negative(rows, weights)
             weights = 1 / np.maximum(np.abs(rows @ factors - 1), _PRECISION)
         seconds = np.array([seconds for _, seconds in times])
-        expected = float((rows @ factors) @ seconds)
-        self._mean = max(float(seconds.sum()) / expected, 1.0) if expected else 1.0
+        expected = (rows @ factors) * seconds
+        late = np.sort(seconds - expected)
+        late[-1] = late[-2:][0]
+        self._mean = max(1.0 + float(late.sum() / expected.sum()), 1.0) if expected.any() else 1.0
         return factors
 
 

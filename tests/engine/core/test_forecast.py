@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
+from glimpse.engine.core.plan import InFlightStep, StepPlan
 from glimpse.engine.core.request import ModelSpec
 from glimpse.engine.protocol.messages import BACKGROUND_PRIORITY, Generate, RequestStats
 from glimpse.engine.protocol.sampling_params import SamplingParams
@@ -176,7 +177,7 @@ def test_all_that_waits_begins_when_it_is_foreseen(max_sequences: int) -> None:
 @pytest.mark.parametrize("num_short", [1, 150])
 def test_short_prompts_behind_a_long_one_are_not_charged_for_its_length(num_short: int) -> None:
     timed = TimedCore(max_slowdown=4)
-    for number in range(6):
+    for number in range(8):
         timed.submit(text(f"r{number}", 300 + 100 * number, max_tokens=4))
         timed.run(8)
     timed.submit(text("long", 7000, max_tokens=1))
@@ -187,6 +188,37 @@ def test_short_prompts_behind_a_long_one_are_not_charged_for_its_length(num_shor
     timed.run_until_first_token(f"short {num_short - 1}")
     # The front end counts all prompts that have no token yet.
     assert (7000 + 9 * num_short) * seconds_by_token == pytest.approx(timed.runner.now - begun, rel=0.1)
+
+
+@dataclass(kw_only=True)
+class StallingRunner(TimedRunner):
+    """Stops for half a minute in one step, as a machine does that reads the weights at first, or pauses."""
+
+    stalled_step: int
+
+    def launch(self, plan: StepPlan) -> InFlightStep:
+        self.now += 30.0 * (len(self.plans) == self.stalled_step)
+        return super().launch(plan)
+
+
+@pytest.mark.parametrize("stalled_step", [0, 9, 30])
+@pytest.mark.parametrize("num_before", [0, 1, 10])
+def test_no_flood_that_is_soon_answered_is_expected_to_wait_for_a_minute(num_before: int, stalled_step: int) -> None:
+    timed, draw = TimedCore(max_slowdown=4, runner=StallingRunner(stalled_step=stalled_step)), random.Random(0)
+    for number in range(num_before):
+        timed.submit(text(f"before {number}", 14, max_tokens=8))
+        timed.run(9)
+    flood = {f"r{number}": draw.randint(10, 200) for number in range(60)}
+    for name, num_tokens in flood.items():
+        timed.submit(text(name, num_tokens, max_tokens=draw.randint(8, 40)))
+    scheduler, waits = timed.core.scheduler, list[float]()
+    while left := [name for name in flood if len(timed.times[name]) < 2]:
+        timed.run(1)
+        # The front end counts all prompts that have no token yet.
+        tokens = sum(flood[name] + scheduler.answer_tokens for name in left)
+        waits.append(tokens * scheduler.waiting_token_seconds())
+    assert max(timed.times[name][1] - timed.times[name][0] for name in flood) < 40
+    assert max(waits) < 60
 
 
 def test_steps_are_brief_while_newcomers_are_expected() -> None:

@@ -39,6 +39,15 @@ def test_many_pieces_of_work_take_their_mean(fit: TimeFit) -> None:
     assert fit.seconds((1000, 0, 0), num_pieces=1000) == pytest.approx(1000 * 0.15, rel=0.05)
 
 
+@pytest.mark.parametrize("num_times", [2, 20, 48])
+def test_a_single_late_time_is_not_expected_again(fit: TimeFit, num_times: int) -> None:
+    fit.observe((1, 0, 0), 0.1)
+    fit.observe((1, 0, 0), 30.0)
+    for _ in range(num_times - 1):
+        fit.observe((1, 0, 0), 0.1)
+    assert fit.seconds((1000, 0, 0), num_pieces=1000) == pytest.approx(1000 * 0.1, rel=0.05)
+
+
 def test_equal_work_is_enough_for_its_like(fit: TimeFit) -> None:
     for _ in range(10):
         fit.observe((1, 100, 7), 0.3)
