@@ -30,6 +30,7 @@ from glimpse.server.codec.codec import Codec, Decoded
 from glimpse.server.codec.document import DecodeError
 from glimpse.server.codec.paths import json_path, source_path, with_sent_names
 from glimpse.server.dialects.forms import FormRequests
+from glimpse.server.dialects.parameters import ignored_parameters
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.rpc.context import Rpc, metadata_value
 from glimpse.server.rpc.errors import abort, to_status
@@ -154,7 +155,7 @@ class Endpoint:
         request = None
         try:
             async with rpc.stop.guard():
-                request = await self._read(incoming, rpc.call)
+                request = await self._read(incoming, rpc)
                 document = await self._encode(await self._answer(request, rpc.call), rpc.call)
             ignored = self._ignored(request, rpc)
             await rpc.send_headers(ignored, sent_path=partial(self._sent_path, request, rpc.call))
@@ -167,7 +168,7 @@ class Endpoint:
         writer, request = _ResponseWriter(rpc), None
         try:
             async with rpc.stop.guard():
-                request = await self._read(incoming, rpc.call)
+                request = await self._read(incoming, rpc)
                 ignored = self._ignored(request, rpc)
                 writer.send_headers = partial(
                     rpc.send_headers, ignored, sent_path=partial(self._sent_path, request, rpc.call)
@@ -247,13 +248,20 @@ class Endpoint:
         """Returns what the request asks for without effect, beside the fields of the call."""
         header = self._dialect.features_header
         features = "" if header is None else metadata_value(rpc.context, header) or ""
-        return [*request.ignored, *(f"{header}:{each.strip()}" for each in features.split(",") if each.strip())]
+        listed = (f"{header}:{each.strip()}" for each in features.split(",") if each.strip())
+        return [*request.ignored, *request.parameters, *listed]
 
     def _failure(self, error: Exception, request: "_Request | None", call: CallContext) -> RpcFailure:
         return self._dialect.failure(error, partial(self._sent_path, request, call), call.request_id)
 
-    async def _read(self, incoming: Any, call: CallContext) -> "_Request":
-        call.is_json = call.is_dialect = True
+    async def _read(self, incoming: Any, rpc: Rpc) -> "_Request":
+        rpc.call.is_json = rpc.call.is_dialect = True
+        parameters = ignored_parameters(self._binding.facade, rpc)
+        request = await self._read_message(incoming, rpc.call)
+        request.parameters = parameters
+        return request
+
+    async def _read_message(self, incoming: Any, call: CallContext) -> "_Request":
         method = self._binding.facade
         if not method.client_streaming:
             return _Request(_from_url(method, incoming))
@@ -295,6 +303,8 @@ class _Request:
     ) -> None:
         """`message`: of a form, its messages, made while they are taken. The rest: see `Decoded`."""
         self.ignored = ignored
+        self.parameters: Sequence[str] = ()
+        """What of the URL has no effect."""
         self.streaming = streaming
         self.aliased = {} if aliased is None else aliased
         self.form = form

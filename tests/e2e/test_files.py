@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import grpc
 import pytest
-from openai import APIStatusError, OpenAI
+from openai import APIStatusError, BadRequestError, OpenAI
 from openai.types import FileDeleted, FileObject
 from openai.types.responses import ResponseInputFileParam
 from pydantic import ByteSize
@@ -103,6 +103,13 @@ def test_a_file_is_created_listed_read_and_deleted(client: OpenAI) -> None:
         with pytest.raises(APIStatusError) as caught:
             gone(created.id)
         assert (caught.value.status_code, caught.value.code, caught.value.param) == (404, "upload_not_found", "file_id")
+
+
+def test_a_parameter_of_the_url_that_is_unknown_is_told_or_refused(client: OpenAI) -> None:
+    listed = client.files.with_raw_response.list(extra_query={"foo": "1"})
+    assert listed.headers[IGNORED_FIELDS] == "?foo"
+    with pytest.raises(BadRequestError, match="'pupose': unknown parameter; did you mean 'purpose'"):
+        client.files.list(extra_query={"pupose": "batch"})
 
 
 def test_pages_of_a_list_have_each_file_once(client: OpenAI) -> None:

@@ -19,6 +19,7 @@ from glimpse.server.call.context import CallContext
 from glimpse.server.dialects.anthropic.dialect import ANTHROPIC
 from glimpse.server.dialects.facade import add_facade
 from glimpse.server.dialects.openai import OPENAI
+from glimpse.server.dialects.parameters import PATH_HEADER
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest, ModelNotFoundError
 from glimpse.server.rpc.errors import DETAILS_HEADER
 from glimpse.server.rpc.interceptors import RpcInterceptor
@@ -272,6 +273,43 @@ async def test_header_lists_betas_of_anthropic_s_which_change_nothing(channel: g
     stub, request = anthropic_pb2_grpc.AnthropicServiceStub(channel), REQUEST | {"stream": True, "max_tokens": 5}
     call = send(stub, request | {"foo": 1}, method="CreateMessage", metadata=[("anthropic-beta", "a-1, b-2")])
     assert dict(await call.initial_metadata())[IGNORED_FIELDS_HEADER] == "foo,anthropic-beta:a-1,anthropic-beta:b-2"
+
+
+@pytest.mark.parametrize(
+    ("query", "ignored"),
+    [
+        ("limit=2&purpose=batch&cache%5Fsalt=", None),
+        ("cacheSalt=a", None),
+        ("foo=1&limit=2&foo=2&api-version", "?foo,?api-version"),
+        ("a,b=1&%C3%BC=2", '?["a,b"],?["\\u00fc"]'),
+    ],
+)
+async def test_header_lists_parameters_of_the_url_that_are_no_fields(
+    stub: Any, query: str, ignored: str | None
+) -> None:
+    call = stub.ListFiles(media_pb2.ListMediaRequest(), metadata=((PATH_HEADER, f"/v1/files?{query}"),))
+    await call
+    assert dict(await call.initial_metadata()).get(IGNORED_FIELDS_HEADER) == ignored
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_header_lists_parameters_of_a_url_beside_members_of_the_body(stub: Any, stream: bool) -> None:
+    call = send(stub, REQUEST | {"stream": stream, "foo": 1}, metadata=((PATH_HEADER, "/v1/chat/completions?beta=1"),))
+    await receive(call)
+    assert dict(await call.initial_metadata())[IGNORED_FIELDS_HEADER] == "foo,?beta"
+
+
+@pytest.mark.parametrize(("sent", "meant"), [("limt", "limit"), ("pupose", "purpose"), ("CacheSalt", "cache_salt")])
+async def test_refuses_a_parameter_of_the_url_that_resembles_a_field(stub: Any, sent: str, meant: str) -> None:
+    call = stub.ListFiles(media_pb2.ListMediaRequest(), metadata=((PATH_HEADER, f"/v1/files?{sent}=1"),))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    error = document(caught.value)
+    assert (error["message"], error["param"], error["code"]) == (
+        f"'{sent}': unknown parameter; did you mean '{meant}'?",
+        sent,
+        "unsupported",
+    )
 
 
 async def test_no_header_without_unknown_members(stub: Any) -> None:
