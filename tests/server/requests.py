@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -67,10 +68,19 @@ def image_url(data: bytes) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(data).decode()}"}}
 
 
+def json_bodies(document: Any) -> Iterator[HttpBody]:
+    """A document as the gateway sends it to the REST facade."""
+    return iter([HttpBody(content_type="application/json", data=json.dumps(document).encode())])
+
+
+def post_json(method: Any, document: Any) -> Any:
+    """The document with which a method of the REST facade answers."""
+    return json.loads(b"".join(piece.data for piece in method(json_bodies(document))))
+
+
 def ask_in_json(channel: grpc.Channel, *parts: dict[str, Any], **members: Any) -> Any:
     """The answer to OpenAI's request; greedy and short unless `members` override it."""
     message = {"role": "user", "content": parts}
     body = {"messages": [message], "temperature": 0, "max_completion_tokens": 8} | members
     openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
-    bodies = iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
-    return json.loads(b"".join(piece.data for piece in openai.CreateChatCompletion(bodies)))
+    return post_json(openai.CreateChatCompletion, body)

@@ -7,7 +7,6 @@ from typing import Any
 import grpc
 import jsonschema
 import pytest
-from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.anthropic.v1 import anthropic_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2
@@ -15,7 +14,7 @@ from tests.checkpoints.gemma4 import make_gemma4_checkpoint
 from tests.e2e.stack import Stack
 from tests.server.families.second_answers import check_second_answers
 from tests.server.families.test_gemma3 import png
-from tests.server.requests import ask_in_json, image_part, image_url, request, text_part, user
+from tests.server.requests import ask_in_json, image_part, image_url, post_json, request, text_part, user
 
 CHECKPOINT = make_gemma4_checkpoint
 ARCHITECTURES = ("Gemma4ForConditionalGeneration",)
@@ -66,9 +65,7 @@ def test_an_effort_turns_on_the_reasoning(channel: grpc.Channel) -> None:
     body = {"messages": [{"role": "user", "content": "the thing"}], "max_tokens": 2}
     stub: Any = anthropic_pb2_grpc.AnthropicServiceStub(channel)
     for thinking, expected in (({}, off), ({"thinking": {"type": "enabled", "budget_tokens": 1}}, on[0])):
-        data = json.dumps(body | thinking).encode()
-        (answer,) = stub.CreateMessage(iter([HttpBody(content_type="application/json", data=data)]))
-        usage = json.loads(answer.data)["usage"]
+        usage = post_json(stub.CreateMessage, body | thinking)["usage"]
         assert usage["input_tokens"] + usage["cache_read_input_tokens"] == expected
 
 

@@ -1,8 +1,6 @@
 """How open RPCs are interrupted when the server stops."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,11 +8,11 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.server.errors import ServerStoppingError
 from glimpse.server.rpc.stopping import OpenRpcs, StopSwitch
+from tests.server.requests import json_bodies
 from tests.server.serving import scripted
 
 
@@ -161,15 +159,11 @@ async def test_waits_for_requests_but_not_for_endless_streams() -> None:
 
 async def ask(channel: grpc.aio.Channel, request_id: str, begun: asyncio.Event) -> list[bytes]:
     """The events of a REST stream, which may be cut."""
-
-    async def requests() -> AsyncIterator[HttpBody]:
-        body = {"messages": [{"role": "user", "content": "Go on."}], "stream": True}
-        yield HttpBody(content_type="application/json", data=json.dumps(body).encode())
-
+    requests = json_bodies({"messages": [{"role": "user", "content": "Go on."}], "stream": True})
     stub: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
     events: list[bytes] = []
     with suppress(grpc.aio.AioRpcError):
-        async for body in stub.CreateChatCompletion(requests(), metadata=[("x-request-id", request_id)]):
+        async for body in stub.CreateChatCompletion(requests, metadata=[("x-request-id", request_id)]):
             events.append(body.data)
             begun.set()
     return events

@@ -13,7 +13,6 @@ from typing import Any
 
 import grpc
 import pytest
-from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.anthropic.v1 import anthropic_pb2_grpc
 from glimpse.client.openai_json import to_message
@@ -25,7 +24,7 @@ from glimpse.v1 import chat_pb2, chat_pb2_grpc
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE
 from tests.engine.offline.llm_inputs import load
 from tests.protos.compiled import FILES, file_descriptor_set, message_class
-from tests.server.requests import png
+from tests.server.requests import png, post_json
 from tests.server.serving import served
 
 DATA = base64.b64encode(png()).decode()
@@ -138,7 +137,7 @@ def test_every_api_gives_the_same_tokens(name: str, request: pytest.FixtureReque
     answer = typed_answer(typed)
     assert bool(answer.reasoning) == reasons
     assert bool(answer.calls) == (name == "required tool")
-    posted = post(openai_pb2_grpc.OpenAIServiceStub(channel), "CreateChatCompletion", body)
+    posted = post_json(openai_pb2_grpc.OpenAIServiceStub(channel).CreateChatCompletion, body)
     assert chat_answer(posted) == answer
     assert posted["prompt_token_ids"] == typed.prompt_token_ids
     assert posted["choices"][0]["token_ids"] == typed.choices[0].token_ids
@@ -179,7 +178,7 @@ def messages_answer(channel: grpc.Channel, members: Mapping[str, Any]) -> Answer
     source = {"type": "base64", "media_type": "image/png", "data": DATA}
     content = [{"type": "image", "source": source}, {"type": "text", "text": TEXT}]
     body = {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": MAX_TOKENS, **members}
-    told = post(anthropic_pb2_grpc.AnthropicServiceStub(channel), "CreateMessage", body)
+    told = post_json(anthropic_pb2_grpc.AnthropicServiceStub(channel).CreateMessage, body)
     return Answer(
         num_prompt_tokens=told["usage"]["input_tokens"] + told["usage"]["cache_read_input_tokens"],
         num_tokens=told["usage"]["output_tokens"],
@@ -197,7 +196,7 @@ def responses_answer(channel: grpc.Channel, members: Mapping[str, Any]) -> Answe
         "max_output_tokens": MAX_TOKENS,
         **members,
     }
-    told = post(openai_pb2_grpc.OpenAIServiceStub(channel), "CreateResponse", body)
+    told = post_json(openai_pb2_grpc.OpenAIServiceStub(channel).CreateResponse, body)
     parts = [part for item in told["output"] for part in item.get("content", ())]
     return Answer(
         num_prompt_tokens=told["usage"]["input_tokens"],
@@ -206,11 +205,6 @@ def responses_answer(channel: grpc.Channel, members: Mapping[str, Any]) -> Answe
         reasoning=joined(parts, "reasoning_text", "text"),
         calls=[json.loads(item["arguments"]) for item in told["output"] if item["type"] == "function_call"],
     )
-
-
-def post(stub: Any, method: str, body: Mapping[str, Any]) -> Any:
-    pieces = getattr(stub, method)(iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())]))
-    return json.loads(b"".join(piece.data for piece in pieces))
 
 
 def joined(parts: Any, kind: str, member: str) -> str:

@@ -1,22 +1,19 @@
 """Tests for documents over the typed API: pages as images, their tokens, texts, caching, uploads and refusals."""
 
 import base64
-import json
 from hashlib import sha256
 from typing import Any
 
 import grpc
 import pytest
-from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.anthropic.v1 import anthropic_pb2_grpc
 from glimpse.media.containers.pdf import open_pdf
-from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, media_pb2, media_pb2_grpc, model_pb2, model_pb2_grpc
 from tests.media.heif import heic
 from tests.media.images import encode, scene
 from tests.media.pdfs import document, rectangle, text
-from tests.server.requests import image_part, png, request, user
+from tests.server.requests import ask_in_json, image_part, png, post_json, request, user
 from tests.server.services.error_details import details
 
 Chat = chat_pb2_grpc.ChatServiceStub
@@ -146,20 +143,13 @@ BASE64 = base64.b64encode(THREE).decode()
 URL = f"data:application/pdf;base64,{BASE64}"
 
 
-def post(stub: Any, method: str, document: dict[str, Any]) -> dict[str, Any]:
-    body = HttpBody(content_type="application/json", data=json.dumps({"temperature": 0} | document).encode())
-    return json.loads(b"".join(piece.data for piece in getattr(stub, method)(iter([body]))))
-
-
 def ask_openai(channel: grpc.Channel, *parts: Any) -> str:
-    document = {"messages": [{"role": "user", "content": list(parts)}], "max_completion_tokens": 8}
-    whole = post(openai_pb2_grpc.OpenAIServiceStub(channel), "CreateChatCompletion", document)
-    return whole["choices"][0]["message"]["content"]
+    return ask_in_json(channel, *parts)["choices"][0]["message"]["content"]
 
 
 def ask_anthropic(channel: grpc.Channel, *messages: Any) -> str:
-    document = {"messages": list(messages), "max_tokens": 8}
-    (block,) = post(anthropic_pb2_grpc.AnthropicServiceStub(channel), "CreateMessage", document)["content"]
+    document = {"messages": list(messages), "max_tokens": 8, "temperature": 0}
+    (block,) = post_json(anthropic_pb2_grpc.AnthropicServiceStub(channel).CreateMessage, document)["content"]
     return block["text"]
 
 
@@ -214,11 +204,11 @@ def test_a_tool_may_return_a_document(channel: grpc.Channel) -> None:
         {"role": "assistant", "content": [use]},
         {"role": "user", "content": [result]},
     ]
-    body = {"messages": messages, "max_tokens": 8, "tools": tools, "tool_choice": {"type": "none"}}
+    body = {"messages": messages, "max_tokens": 8, "temperature": 0, "tools": tools, "tool_choice": {"type": "none"}}
     stub = anthropic_pb2_grpc.AnthropicServiceStub(channel)
-    found = post(stub, "CreateMessage", body)["usage"]
+    found = post_json(stub.CreateMessage, body)["usage"]
     result["content"] = [{"type": "text", "text": ""}]
-    without = post(stub, "CreateMessage", body)["usage"]
+    without = post_json(stub.CreateMessage, body)["usage"]
     num_tokens = [usage["input_tokens"] + usage["cache_read_input_tokens"] for usage in (found, without)]
     assert num_tokens[0] > num_tokens[1] + 100
 

@@ -9,7 +9,6 @@ import grpc
 import numpy as np
 import PIL.Image
 import pytest
-from google.api.httpbody_pb2 import HttpBody
 
 from glimpse import Client
 from glimpse.client import GlimpseError, Image
@@ -20,6 +19,7 @@ from tests.e2e.images import data_url
 from tests.e2e.stack import Served
 from tests.media.images import noise_pixels
 from tests.oracles import late_interaction as oracle
+from tests.server.requests import json_bodies
 from tests.server.serving import served
 
 ARCHITECTURES = ("ColQwen2ForRetrieval", "ColPaliForRetrieval")
@@ -50,10 +50,6 @@ def facade(server: Served) -> Iterator[Any]:
         yield openai_pb2_grpc.OpenAIServiceStub(channel)
 
 
-def body(**members: Any) -> Iterator[HttpBody]:
-    return iter([HttpBody(content_type="application/json", data=json.dumps(members).encode())])
-
-
 def test_each_token_has_a_vector(client: Client, checkpoint: Path) -> None:
     answer = client.embed([*QUERIES, *([Image(page)] for page in PAGES)])
     expected = [*oracle.queries(checkpoint, QUERIES), *oracle.documents(checkpoint, PAGES)]
@@ -73,7 +69,9 @@ def test_documents_are_images_or_texts(client: Client, facade: Any, checkpoint: 
     (result,) = client.rerank(QUERIES[0], documents, top_n=1).results
     assert (result.index, result.HasField("document")) == (best, False)
     content = {"type": "image_url", "image_url": {"url": data_url(PAGES[1])}}
-    answer = json.loads(facade.Rerank(body(query=QUERIES[0], documents=["a", {"content": [content]}])).data)
+    answer = json.loads(
+        facade.Rerank(json_bodies({"query": QUERIES[0], "documents": ["a", {"content": [content]}]})).data
+    )
     scores = {each["index"]: each["relevance_score"] for each in answer["results"]}
     assert scores[1] == pytest.approx(expected[1], abs=1e-4)
 
@@ -87,7 +85,7 @@ def test_special_tokens_in_queries_are_text(client: Client) -> None:
 
 def test_refuses_what_has_no_form_or_place(client: Client, facade: Any) -> None:
     with pytest.raises(grpc.RpcError, match=r"a vector for each token, .* POST /glimpse/v1/embeddings"):
-        facade.CreateEmbeddings(body(input="a"))
+        facade.CreateEmbeddings(json_bodies({"input": "a"}))
     with pytest.raises(GlimpseError) as failure:
         client.rerank("a", [["b"]], instruction="c")
     assert failure.value.field == "instruction"

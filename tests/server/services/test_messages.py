@@ -2,16 +2,15 @@
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import grpc
 import pytest
-from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.anthropic.v1 import anthropic_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
-from tests.server.requests import image_part, png, request, text_part, user
+from tests.server.requests import image_part, json_bodies, png, request, text_part, user
 
 Chat = chat_pb2_grpc.ChatServiceStub
 PNG = png()
@@ -38,12 +37,8 @@ def typed_tool() -> chat_pb2.Tool:
 def post(channel: grpc.Channel, **members: Any) -> tuple[bytes, Mapping[str, str]]:
     body = {"max_tokens": 8, "temperature": 0} | members
     stub: Any = anthropic_pb2_grpc.AnthropicServiceStub(channel)
-    call = stub.CreateMessage(bodies(body))
+    call = stub.CreateMessage(json_bodies(body))
     return b"".join(piece.data for piece in call), dict(call.initial_metadata())
-
-
-def bodies(body: Any) -> Iterator[HttpBody]:
-    return iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
 
 
 def ask(channel: grpc.Channel, **members: Any) -> Any:
@@ -82,7 +77,7 @@ def test_the_same_answer_about_an_image(channel: grpc.Channel) -> None:
     deltas = [event["delta"]["text"] for event in events(channel, **asked) if event["type"] == "content_block_delta"]
     assert "".join(deltas) == whole.choices[0].message.content
     stub: Any = anthropic_pb2_grpc.AnthropicServiceStub(channel)
-    assert json.loads(stub.CountMessageTokens(bodies(asked)).data) == {"input_tokens": whole.usage.prompt_tokens}
+    assert json.loads(stub.CountMessageTokens(json_bodies(asked)).data) == {"input_tokens": whole.usage.prompt_tokens}
 
 
 @pytest.mark.parametrize(

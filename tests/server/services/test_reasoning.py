@@ -2,14 +2,12 @@
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import pytest
-from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.anthropic.v1 import anthropic_pb2_grpc
 from glimpse.openai.v1 import openai_pb2_grpc
@@ -17,7 +15,7 @@ from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2, mod
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE
 from tests.checkpoints.text import make_text_checkpoint
 from tests.server.dialects.responses_client import EVENT, RESPONSE, document_of, joined
-from tests.server.requests import request, text_part, user
+from tests.server.requests import json_bodies, post_json, request, text_part, user
 from tests.server.serving import served
 
 Chat = chat_pb2_grpc.ChatServiceStub
@@ -66,10 +64,7 @@ def test_openai_s_api_has_the_same_answer(channel: grpc.Channel) -> None:
         "thinking_token_budget": BUDGET,
     }
     openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
-    (answer,) = openai.CreateChatCompletion(
-        iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
-    )
-    posted = json.loads(answer.data)
+    posted = post_json(openai.CreateChatCompletion, body)
     assert posted["choices"][0]["message"].get("reasoning", "") == typed.reasoning
     assert posted["choices"][0]["message"]["content"] == typed.content
     assert posted["usage"]["completion_tokens_details"] == {
@@ -92,10 +87,7 @@ def test_messages_have_the_same_thinking(channel: grpc.Channel) -> None:
     stub: Any = anthropic_pb2_grpc.AnthropicServiceStub(channel)
 
     def content(body: Any) -> Any:
-        (answer,) = stub.CreateMessage(
-            iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
-        )
-        return json.loads(answer.data)["content"]
+        return post_json(stub.CreateMessage, body)["content"]
 
     signature = base64.b64encode(hashlib.sha256(typed.reasoning.encode()).digest()).decode()
     thought = {"type": "thinking", "thinking": typed.reasoning, "signature": signature}
@@ -116,8 +108,7 @@ def test_responses_have_the_same_reasoning(channel: grpc.Channel) -> None:
     stub: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
 
     def post(body: Any) -> bytes:
-        bodies = iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
-        return b"".join(piece.data for piece in stub.CreateResponse(bodies))
+        return b"".join(piece.data for piece in stub.CreateResponse(json_bodies(body)))
 
     found = document_of(RESPONSE, post(asked))
     thought, *rest = found["output"]

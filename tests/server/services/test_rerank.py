@@ -8,12 +8,12 @@ from typing import Any
 import grpc
 import pytest
 import torch
-from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import rerank_pb2, rerank_pb2_grpc, tokenizer_pb2, tokenizer_pb2_grpc
 from tests.checkpoints.text import make_reranker_checkpoint
 from tests.oracles.pooling import next_token_logits
+from tests.server.requests import json_bodies
 from tests.server.services.error_details import details
 from tests.server.serving import served
 
@@ -92,8 +92,7 @@ def test_an_instruction_replaces_the_default(reranker: grpc.Channel, checkpoint:
 def test_openai_s_facade_returns_jina_s_json(reranker: grpc.Channel) -> None:
     body = {"query": QUERY, "documents": [DOCUMENTS[0], {"text": DOCUMENTS[1]}]}
     openai: Any = openai_pb2_grpc.OpenAIServiceStub(reranker)
-    sent = HttpBody(content_type="application/json", data=json.dumps(body).encode())
-    answer = json.loads(openai.Rerank(iter([sent])).data)
+    answer = json.loads(openai.Rerank(json_bodies(body)).data)
     typed = rerank(reranker, documents=documents(*DOCUMENTS[:2]))
     for result, other in zip(answer["results"], typed.results, strict=True):
         assert (result["index"], result["document"]) == (other.index, {"text": DOCUMENTS[other.index]})
@@ -146,8 +145,7 @@ def test_one_query_is_scored_with_each_document(reranker: grpc.Channel, checkpoi
 def test_openai_s_facade_takes_and_returns_vllm_s_json(reranker: grpc.Channel) -> None:
     openai: Any = openai_pb2_grpc.OpenAIServiceStub(reranker)
     body = {"text_1": QUERY, "text_2": [DOCUMENTS[0], {"text": DOCUMENTS[1]}]}
-    sent = HttpBody(content_type="application/json", data=json.dumps(body).encode())
-    answer = json.loads(openai.Score(iter([sent])).data)
+    answer = json.loads(openai.Score(json_bodies(body)).data)
     typed = score(reranker, [QUERY], DOCUMENTS[:2])
     assert answer["object"] == "list"
     assert [each["object"] for each in answer["data"]] == ["score", "score"]

@@ -7,12 +7,11 @@ from typing import Any
 
 import grpc
 import pytest
-from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
 from tests.server.dialects.responses_client import EVENT, RESPONSE, document_of, joined
-from tests.server.requests import image_part, png, request, text_part, user
+from tests.server.requests import image_part, json_bodies, png, request, text_part, user
 
 Chat = chat_pb2_grpc.ChatServiceStub
 PNG = png()
@@ -30,8 +29,7 @@ FORMAT = {"type": "json_schema", "name": "at", "schema": SCHEMA, "strict": True}
 def post(channel: grpc.Channel, headers: Any = None, **members: Any) -> tuple[bytes, Mapping[str, str]]:
     body = {"max_output_tokens": 8, "temperature": 0, "input": "the other"} | members
     stub: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
-    sent = HttpBody(content_type="application/json", data=json.dumps(body).encode())
-    call = stub.CreateResponse(iter([sent]), metadata=headers)
+    call = stub.CreateResponse(json_bodies(body), metadata=headers)
     return b"".join(piece.data for piece in call), dict(call.initial_metadata())
 
 

@@ -16,7 +16,7 @@ from tests.checkpoints.qwen2_vl import PLAIN_TOKENS
 from tests.e2e.stack import read_metric
 from tests.engine.replies import reply_with
 from tests.engine.scripted_engine import FLOOD_TOKENS
-from tests.server.requests import request
+from tests.server.requests import json_bodies, request
 from tests.server.serving import echoing, scripted
 from tests.waiting import eventually
 
@@ -33,10 +33,8 @@ def ask_typed(channel: grpc.aio.Channel, script: str, priority: int = 0, authori
 def ask_in_json(channel: grpc.aio.Channel, script: str, priority: int = 0, authorization: str = "") -> Any:
     openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
     body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True, "priority": priority}
-    bodies = iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
-    return openai.CreateChatCompletion(
-        bodies, metadata=[("x-request-id", f"{script}-1"), ("authorization", authorization)]
-    )
+    metadata = [("x-request-id", f"{script}-1"), ("authorization", authorization)]
+    return openai.CreateChatCompletion(json_bodies(body), metadata=metadata)
 
 
 def text_of_json(event: HttpBody) -> str:

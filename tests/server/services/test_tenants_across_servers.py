@@ -12,7 +12,6 @@ import grpc
 import grpc.aio
 import pytest
 import pytest_asyncio
-from google.api.httpbody_pb2 import HttpBody
 from grpc_health.v1 import health_pb2
 
 from glimpse.identity.api_keys import KeyOwner, key_line
@@ -23,7 +22,7 @@ from glimpse.v1 import chat_pb2_grpc, media_pb2, media_pb2_grpc, tenant_pb2, ten
 from tests.e2e.stack import health_stub, read_metric
 from tests.engine.replies import reply_with
 from tests.media.shared.redis_server import RedisServer
-from tests.server.requests import request, user
+from tests.server.requests import json_bodies, request, user
 from tests.server.serving import echoing
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -78,8 +77,8 @@ class Client:
     async def respond(self, tenant: str, **members: Any) -> str:
         """Returns the id of a response."""
         openai: Any = openai_pb2_grpc.OpenAIServiceStub(self.channel)
-        body = HttpBody(content_type="application/json", data=json.dumps({"input": "Hi", **members}).encode())
-        pieces = [piece.data async for piece in openai.CreateResponse(iter([body]), metadata=key(tenant))]
+        bodies = json_bodies({"input": "Hi", **members})
+        pieces = [piece.data async for piece in openai.CreateResponse(bodies, metadata=key(tenant))]
         return json.loads(b"".join(pieces))["id"]
 
     async def find_response(self, tenant: str, response_id: str) -> grpc.StatusCode:

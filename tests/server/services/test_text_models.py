@@ -1,17 +1,13 @@
 """A server whose model reads text alone: it answers text and refuses media by name."""
 
-import base64
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import pytest
 import tokenizers
-from google.api.httpbody_pb2 import HttpBody
 from tokenizers.processors import TemplateProcessing
 
-from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import (
     chat_pb2_grpc,
     completion_pb2,
@@ -26,7 +22,7 @@ from tests.checkpoints.text import make_text_checkpoint
 from tests.media.audio import audio_file, tone
 from tests.media.images import scene
 from tests.media.pdfs import document, of_images, text
-from tests.server.requests import image_part, png, request, user
+from tests.server.requests import ask_in_json, image_part, image_url, png, request, user
 from tests.server.services.error_details import details
 from tests.server.serving import served
 
@@ -112,12 +108,8 @@ def test_refuses_media_by_name(reading: grpc.Channel, part: content_pb2.ContentP
 
 
 def test_refuses_an_image_over_openai_s_api(reading: grpc.Channel) -> None:
-    url = f"data:image/png;base64,{base64.b64encode(png()).decode()}"
-    body = {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}
-    openai: Any = openai_pb2_grpc.OpenAIServiceStub(reading)
-    request_body = HttpBody(content_type="application/json", data=json.dumps(body).encode())
     with pytest.raises(grpc.RpcError) as caught:
-        list(openai.CreateChatCompletion(iter([request_body])))
+        ask_in_json(reading, image_url(png()))
     assert "does not support image input" in str(caught.value.details())
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import grpc.aio
 import pytest
-from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.engine.checkpoint.text.reasoning import REASONING_FORMATS, ReasoningFormat
 from glimpse.engine.checkpoint.text.tools import FORMATS, ToolFormat
@@ -15,7 +14,7 @@ from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.server.dialects.openai import OPENAI
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
 from tests.engine.replies import reply_with
-from tests.server.requests import user
+from tests.server.requests import json_bodies, user
 from tests.server.serving import echoing
 
 SCHEMA = {"type": "object", "properties": {"at": {"type": "string"}, "num": {"type": "integer"}}}
@@ -69,11 +68,7 @@ def joined(messages: Iterable[Any]) -> dict[str, Any]:
 async def posted(channel: grpc.aio.Channel, body: dict[str, Any]) -> list[Any]:
     """Returns the JSON documents of an answer, or the events of a stream."""
     openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
-
-    async def chunks() -> Any:
-        yield HttpBody(content_type="application/json", data=json.dumps(body).encode())
-
-    text = "".join([part.data.decode() async for part in openai.CreateChatCompletion(chunks())])
+    text = "".join([part.data.decode() async for part in openai.CreateChatCompletion(json_bodies(body))])
     lines = [line.removeprefix("data: ") for line in text.splitlines() if line]
     return [json.loads(line) for line in lines if line != "[DONE]"]
 

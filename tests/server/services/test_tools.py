@@ -4,11 +4,10 @@ import json
 from typing import Any
 
 import grpc
-from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2, model_pb2, model_pb2_grpc
-from tests.server.requests import request, text_part, user
+from tests.server.requests import post_json, request, text_part, user
 
 SCHEMA = {
     "type": "object",
@@ -63,9 +62,7 @@ def test_openai_s_api_and_streams_make_the_same_call(
         "max_tokens": 100,
     }
     openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
-    data = json.dumps(body).encode()
-    (answer,) = openai.CreateChatCompletion(iter([HttpBody(content_type="application/json", data=data)]))
-    (posted,) = json.loads(answer.data)["choices"][0]["message"]["tool_calls"]
+    (posted,) = post_json(openai.CreateChatCompletion, body)["choices"][0]["message"]["tool_calls"]
     assert posted["function"] == {"name": "look", "arguments": call.function.arguments}
 
 

@@ -5,14 +5,13 @@ from typing import Any
 
 import grpc
 import pytest
-from google.api.httpbody_pb2 import HttpBody
 from google.protobuf import json_format
 
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, completion_pb2, completion_pb2_grpc, generation_pb2
 from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, SPECIAL_TOKENS
 from tests.protos.compiled import FILES, file_descriptor_set, message_class, type_names
-from tests.server.requests import request, user
+from tests.server.requests import post_json, request, user
 
 Chat = chat_pb2_grpc.ChatServiceStub
 ENDING = {len(PLAIN_TOKENS) + SPECIAL_TOKENS.index("<|im_end|>"): 40.0}
@@ -88,10 +87,7 @@ def test_over_rest_the_content_is_the_message(channel: grpc.Channel) -> None:
         "logit_bias": {str(key): value for key, value in (CLOSING | ENDING).items()},
     }
     stub: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
-    pieces = stub.CreateChatCompletion(
-        iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
-    )
-    (choice,) = json.loads(b"".join(piece.data for piece in pieces))["choices"]
+    (choice,) = post_json(stub.CreateChatCompletion, body)["choices"]
     assert choice["message"]["content"] == typed.message.content
     assert not {"answer", "answer_error"} & set(choice)
     point = message_class("Point")()
