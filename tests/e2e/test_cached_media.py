@@ -2,14 +2,15 @@
 
 import base64
 from collections.abc import Iterator
-from hashlib import sha256
-from typing import Any
+from typing import Any, Unpack
 
 import grpc
 import pytest
 from openai import BadRequestError, OpenAI
 from openai.types.chat import ChatCompletion
 
+from glimpse.client.options import UploadOptions
+from glimpse.client.requests import upload_requests
 from glimpse.v1 import media_pb2, media_pb2_grpc
 from tests.e2e.images import data_url, encoded, tiles
 from tests.e2e.requests import CHAT
@@ -57,13 +58,8 @@ def media_usage(completion: ChatCompletion) -> dict[str, Any]:
     return usage.media_usage
 
 
-def upload(media: media_pb2_grpc.MediaServiceStub, data: bytes, **header: Any) -> str:
-    def parts() -> Iterator[media_pb2.UploadMediaRequest]:
-        yield media_pb2.UploadMediaRequest(header={"sha256": sha256(data).digest(), "size_bytes": len(data), **header})
-        for start in range(0, len(data), 4096):
-            yield media_pb2.UploadMediaRequest(chunk=data[start : start + 4096])
-
-    return media.UploadMedia(parts()).media.upload_id
+def upload(media: media_pb2_grpc.MediaServiceStub, data: bytes, **options: Unpack[UploadOptions]) -> str:
+    return media.UploadMedia(upload_requests(data, options)).media.upload_id
 
 
 def refusal(client: OpenAI, *parts: dict[str, Any], **extra: Any) -> tuple[str | None, str | None]:

@@ -1,7 +1,7 @@
 """Where media come from, through Envoy and over typed gRPC: each way of a medium is the same medium, and no other."""
 
 import base64
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -13,7 +13,8 @@ from google.protobuf import json_format
 from google.rpc import error_details_pb2, status_pb2
 from openai import BadRequestError, OpenAI
 
-from glimpse.v1 import chat_pb2_grpc, content_pb2, media_pb2, media_pb2_grpc
+from glimpse.client import Client
+from glimpse.v1 import chat_pb2_grpc, content_pb2
 from tests.e2e.images import encoded, tiles
 from tests.e2e.media_host import MediaHost
 from tests.e2e.stack import Stack
@@ -100,12 +101,8 @@ APIS = pytest.mark.parametrize("api", [through_envoy, typed])
 
 
 def upload(stack: Stack, data: bytes) -> str:
-    def parts() -> Iterator[media_pb2.UploadMediaRequest]:
-        yield media_pb2.UploadMediaRequest(header={"sha256": sha256(data).digest()})
-        yield media_pb2.UploadMediaRequest(chunk=data)
-
-    with grpc.insecure_channel(stack.target) as channel:
-        return media_pb2_grpc.MediaServiceStub(channel).UploadMedia(parts()).media.upload_id
+    with Client(stack.target) as client:
+        return client.upload(data).upload_id
 
 
 def ways(stack: Stack, host: MediaHost, folder: Path, kind: str, data: bytes) -> list[Callable[[], Any]]:

@@ -1,14 +1,15 @@
 """Two servers, each behind its own Envoy, with one media store: over REST and gRPC, and while Redis is away."""
 
 from collections.abc import Callable, Iterator
-from hashlib import sha256
-from typing import Any
+from typing import Any, Unpack
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 from openai import APIStatusError, OpenAI
 
+from glimpse.client.options import UploadOptions
+from glimpse.client.requests import upload_requests
 from glimpse.server.media_settings import MediaSettings
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, media_pb2, media_pb2_grpc
 from tests.e2e.images import data_url, encoded, tiles
@@ -35,12 +36,9 @@ class Replica:
         self.channel.close()
         self.stack.stop()
 
-    def upload(self, data: bytes, **header: Any) -> str:
-        parts = [
-            media_pb2.UploadMediaRequest(header={"sha256": sha256(data).digest(), **header}),
-            media_pb2.UploadMediaRequest(chunk=data),
-        ]
-        return media_pb2_grpc.MediaServiceStub(self.channel).UploadMedia(iter(parts)).media.upload_id
+    def upload(self, data: bytes, **options: Unpack[UploadOptions]) -> str:
+        requests = upload_requests(data, options)
+        return media_pb2_grpc.MediaServiceStub(self.channel).UploadMedia(requests).media.upload_id
 
     def over_rest(self, part: dict[str, Any], **extra: Any) -> str:
         """Asks about an image, and returns the answer's prompt tokens or the error's code."""

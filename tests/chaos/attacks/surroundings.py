@@ -12,14 +12,14 @@ import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import aiohttp
 from grpc import aio
 
-from glimpse.v1 import media_pb2, media_pb2_grpc
+from glimpse.client.requests import upload_requests
+from glimpse.v1 import media_pb2_grpc
 from tests.chaos import processes
 from tests.chaos.attack import Inside, ProcessAttack, meanwhile
 from tests.chaos.attacks.shares import ask_about_flat_images
@@ -264,12 +264,9 @@ async def _many_tenants(inside: Inside) -> None:
             media = media_pb2_grpc.MediaServiceStub(channel)
 
             async def upload(tenant: str, data: bytes) -> None:
-                parts = [
-                    media_pb2.UploadMediaRequest(header={"sha256": sha256(data).digest()}),
-                    media_pb2.UploadMediaRequest(chunk=data),
-                ]
+                key = ("authorization", f"Bearer {key_of(tenant)}")
                 async with places:
-                    await media.UploadMedia(iter(parts), metadata=(("authorization", f"Bearer {key_of(tenant)}"),))
+                    await media.UploadMedia(upload_requests(data, {}), metadata=(key,))
                 inside.counts["uploads"] += 1
 
             small = (upload(f"tenant-{number}", inside.rng.randbytes(_UPLOAD_BYTES)) for number in range(count))

@@ -9,7 +9,6 @@ import time
 import urllib.request
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import pytest
 import pytest_asyncio
 from grpc_health.v1 import health_pb2
 
+from glimpse.client.requests import upload_requests
 from glimpse.engine.client.supervisor import ENGINE_COMMAND
 from glimpse.engine.errors import CheckpointError
 from glimpse.identity.api_keys import KeyOwner, key_line
@@ -506,9 +506,7 @@ async def test_upload_is_known_to_all_front_ends_and_outlives_the_one_that_got_i
 
 
 async def uploaded(channel: grpc.aio.Channel, data: bytes) -> str:
-    header = media_pb2.UploadMediaRequest(header={"sha256": sha256(data).digest()})
-    parts = [header, media_pb2.UploadMediaRequest(chunk=data)]
-    return (await media_stub(channel).UploadMedia(iter(parts), metadata=[OPEN])).media.upload_id
+    return (await media_stub(channel).UploadMedia(upload_requests(data, {}), metadata=[OPEN])).media.upload_id
 
 
 def media_stub(channel: grpc.aio.Channel) -> Any:

@@ -1,15 +1,15 @@
 """Tests for documents over the typed API: pages as images, their tokens, texts, caching, uploads and refusals."""
 
 import base64
-from hashlib import sha256
 from typing import Any
 
 import grpc
 import pytest
 
 from glimpse.anthropic.v1 import anthropic_pb2_grpc
+from glimpse.client.requests import upload_requests
 from glimpse.media.containers.pdf import open_pdf
-from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, media_pb2, media_pb2_grpc, model_pb2, model_pb2_grpc
+from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, media_pb2_grpc, model_pb2, model_pb2_grpc
 from tests.media.heif import heic
 from tests.media.images import encode, scene
 from tests.media.pdfs import document, rectangle, text
@@ -92,9 +92,7 @@ def test_count_tokens_agrees_with_usage(chat: Chat) -> None:
 
 
 def test_an_upload_and_a_uuid_stand_for_a_document(chat: Chat, channel: grpc.Channel) -> None:
-    header = media_pb2.UploadMediaRequest(header={"sha256": sha256(THREE).digest()})
-    uploads: Any = media_pb2_grpc.MediaServiceStub(channel)
-    upload = uploads.UploadMedia(iter([header, media_pb2.UploadMediaRequest(chunk=THREE)])).media.upload_id
+    upload = media_pb2_grpc.MediaServiceStub(channel).UploadMedia(upload_requests(THREE, {})).media.upload_id
     sent = content_pb2.ContentPart(document={"source": {"upload_id": upload}, **SMALL}, uuid="three")
     expected = ask(chat, sent, "Which?").choices
     named = content_pb2.ContentPart(document={**SMALL}, uuid="three")
@@ -169,9 +167,7 @@ def test_openai_s_parts_are_documents(channel: grpc.Channel, part: Any) -> None:
 
 
 def test_an_upload_is_a_document_in_both_dialects(channel: grpc.Channel) -> None:
-    header = media_pb2.UploadMediaRequest(header={"sha256": sha256(THREE).digest()})
-    uploads: Any = media_pb2_grpc.MediaServiceStub(channel)
-    upload = uploads.UploadMedia(iter([header, media_pb2.UploadMediaRequest(chunk=THREE)])).media.upload_id
+    upload = media_pb2_grpc.MediaServiceStub(channel).UploadMedia(upload_requests(THREE, {})).media.upload_id
     question = {"type": "text", "text": "Which?"}
     expected = ask_openai(channel, {"type": "document", "document": URL}, question)
     assert ask_openai(channel, {"type": "file", "file": {"file_id": upload}}, question) == expected

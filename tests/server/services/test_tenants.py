@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 
 from glimpse.client import Client, GlimpseError
+from glimpse.client.requests import upload_requests
 from glimpse.identity.api_keys import KeyOwner, key_line
 from glimpse.server.rpc.typed_handlers import V1_SERVICE_NAME
 from glimpse.server.services.load_reports import ORCA_METHOD
@@ -171,9 +171,7 @@ def test_no_cache_hit_crosses_tenants(chat: Any, salt: str):
 
 def test_uploads_and_uuids_of_others_do_not_exist(channel: grpc.Channel, chat: Any):
     media = media_pb2_grpc.MediaServiceStub(channel)
-    parts = [{"header": {"sha256": sha256(PNG).digest()}}, {"chunk": PNG}]
-    messages = [media_pb2.UploadMediaRequest(**part) for part in parts]  # pyright: ignore[reportArgumentType]
-    upload_id = media.UploadMedia(iter(messages), metadata=ACME).media.upload_id
+    upload_id = media.UploadMedia(upload_requests(PNG, {}), metadata=ACME).media.upload_id
     by_upload = asked(content_pb2.ContentPart(image={"source": {"upload_id": upload_id}}))
     named = image_part(PNG)
     named.uuid = "logo"
@@ -293,9 +291,7 @@ def test_purged_tenant_has_nothing_left_and_others_all(channel: grpc.Channel, ch
     named.uuid = "logo"
     for owner in ("acme", "other"):
         metadata: Metadata = (("x-api-key", f"{owner}-key"),)
-        parts = [{"header": {"sha256": sha256(PNG).digest()}}, {"chunk": PNG}]
-        messages = [media_pb2.UploadMediaRequest(**part) for part in parts]  # pyright: ignore[reportArgumentType]
-        uploads[owner] = media.UploadMedia(iter(messages), metadata=metadata).media.upload_id
+        uploads[owner] = media.UploadMedia(upload_requests(PNG, {}), metadata=metadata).media.upload_id
         for each in (asked(named), wire):
             chat.CreateChatCompletion(each, metadata=metadata)
         assert known(chat, media, uploads[owner], wire, f"{owner}-key") == (OK, OK, (True, 1, 1))

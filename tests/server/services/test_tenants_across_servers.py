@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 import pytest_asyncio
 from grpc_health.v1 import health_pb2
 
+from glimpse.client.requests import upload_requests
 from glimpse.identity.api_keys import KeyOwner, key_line
 from glimpse.openai.v1 import openai_pb2_grpc, responses_pb2
 from glimpse.server.media_settings import MediaSettings
@@ -67,9 +67,7 @@ class Client:
         return (await tenants.PurgeTenant(wire, metadata=key(tenant))).reaches_all_servers
 
     async def upload(self, tenant: str, data: bytes) -> str:
-        parts: list[Any] = [{"header": {"sha256": sha256(data).digest()}}, {"chunk": data}]
-        messages = [media_pb2.UploadMediaRequest(**part) for part in parts]
-        return (await self.media.UploadMedia(iter(messages), metadata=key(tenant))).media.upload_id
+        return (await self.media.UploadMedia(upload_requests(data, {}), metadata=key(tenant))).media.upload_id
 
     async def find(self, tenant: str, upload_id: str) -> grpc.StatusCode:
         return await outcome(self.media.GetMedia(media_pb2.GetMediaRequest(upload_id=upload_id), metadata=key(tenant)))
