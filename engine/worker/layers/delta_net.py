@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes
-from glimpse.engine.worker.layers.linear import Linear, UnquantizedLinear
+from glimpse.engine.worker.layers.linear import Linear, UnquantizedLinear, empty_parameter
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.tensors.batch import StateRows
 from glimpse.engine.worker.tensors.kv_cache import LayerStates
@@ -36,9 +36,9 @@ class DeltaNet(nn.Module):
         self.in_proj = Linear(hidden_size, (sizes.conv_width, sizes.value_width), bias=False)
         # Rates and decays: a few rows, which decide for how long the state remembers.
         self.rates_proj = UnquantizedLinear(hidden_size, (sizes.num_value_heads,) * 2, bias=False)
-        self.conv = nn.Parameter(torch.empty(sizes.conv_width, sizes.conv_size), requires_grad=False)
-        self.decay = nn.Parameter(torch.empty(sizes.num_value_heads), requires_grad=False)  # logarithm of a rate
-        self.decay_bias = nn.Parameter(torch.empty(sizes.num_value_heads), requires_grad=False)
+        self.conv = empty_parameter(sizes.conv_width, sizes.conv_size)
+        self.decay = empty_parameter(sizes.num_value_heads)  # logarithm of a rate
+        self.decay_bias = empty_parameter(sizes.num_value_heads)
         self.norm = RMSNorm(sizes.value_head_dim, eps=eps)
 
     def _apply(self, fn: Any, recurse: bool = True) -> "DeltaNet":

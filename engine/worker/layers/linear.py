@@ -11,6 +11,11 @@ ROWS_AT_ONCE = 64
 """Rows quantized at once on the CPU: few enough to stay in its cache between the passes over them."""
 
 
+def empty_parameter(*shape: int) -> nn.Parameter:
+    """Returns weights without values, which loading fills."""
+    return nn.Parameter(torch.empty(shape), requires_grad=False)
+
+
 class Linear(nn.Module):
     """y = x Wᵀ + b. W may stack several matrices with the same input, which are then computed in one product."""
 
@@ -19,8 +24,8 @@ class Linear(nn.Module):
         self.in_features = in_features
         self.sizes = (out_features,) if isinstance(out_features, int) else tuple(out_features)
         rows = sum(self.sizes)
-        self.weight = nn.Parameter(torch.empty(rows, in_features), requires_grad=False)  # [out, in]
-        self.bias = nn.Parameter(torch.empty(rows), requires_grad=False) if bias else None  # [out]
+        self.weight = empty_parameter(rows, in_features)  # [out, in]
+        self.bias = empty_parameter(rows) if bias else None  # [out]
 
     def forward(self, x: Tensor) -> Tensor:
         """[…, in] → […, out]"""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.decoder import ExpertsConfig
-from glimpse.engine.worker.layers.linear import Linear, UnquantizedLinear
+from glimpse.engine.worker.layers.linear import Linear, UnquantizedLinear, empty_parameter
 from glimpse.engine.worker.layers.norm import RMSNorm
 
 Activation: TypeAlias = Literal["quick_gelu", "gelu_tanh"]
@@ -77,8 +77,7 @@ class ExpertsMLP(nn.Module):
         scores = (config.num_experts, 1) if self._gates_share else (config.num_experts,)
         self.router = UnquantizedLinear(width, scores, bias=False)
         self.router_norm = RMSNorm(width, eps=norm_eps) if config.beside_mlp else None
-        factors = torch.empty(config.num_experts)
-        self.factors = nn.Parameter(factors, requires_grad=False) if config.beside_mlp else None
+        self.factors = empty_parameter(config.num_experts) if config.beside_mlp else None
         self.experts = nn.ModuleList(GatedMLP(width, size, activation=activation) for size in sizes)
 
     @property

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from glimpse.engine.worker.layers.linear import empty_parameter
+
 
 class RMSNorm(nn.Module):
     """x / rms(x) · weight (arXiv 1910.07467)."""
@@ -10,7 +12,7 @@ class RMSNorm(nn.Module):
     def __init__(self, width: int, *, eps: float) -> None:
         super().__init__()
         self.eps = eps
-        self.weight = nn.Parameter(torch.empty(width), requires_grad=False)
+        self.weight = empty_parameter(width)
 
     def forward(self, x: Tensor) -> Tensor:
         """[…, width] → […, width]"""

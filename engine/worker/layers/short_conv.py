@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from glimpse.engine.checkpoint.model_config.decoder import ShortConvSizes
 from glimpse.engine.worker.layers.delta_net import SingleTokens, StatePlan
-from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.tensors.kv_cache import LayerStates
 
 
@@ -23,7 +23,7 @@ class ShortConv(nn.Module):
         super().__init__()
         self.sizes = sizes
         self.in_proj = Linear(hidden_size, (sizes.conv_width,) * 3, bias=False)  # b, c and x
-        self.conv = nn.Parameter(torch.empty(sizes.conv_width, sizes.conv_size), requires_grad=False)
+        self.conv = empty_parameter(sizes.conv_width, sizes.conv_size)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names, without the module's prefix. The second and third part of

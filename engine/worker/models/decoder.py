@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.decoder import ExpertsConfig, LayerEmbeddings, LayerKind, TextConfig
 from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
-from glimpse.engine.worker.layers.linear import Int8Linear, Linear
+from glimpse.engine.worker.layers.linear import Int8Linear, Linear, empty_parameter
 from glimpse.engine.worker.layers.mixers import LayerInputs, make_mixer
 from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP, activate
 from glimpse.engine.worker.layers.norm import RMSNorm
@@ -47,9 +47,7 @@ class Decoder(nn.Module):
         )
         shape = (config.vocab_size, config.hidden_size)
         # None: shares the weights of the output head. See also `quantize_head`.
-        self.embed_tokens = (
-            None if config.tie_word_embeddings else nn.Parameter(torch.empty(shape), requires_grad=False)
-        )
+        self.embed_tokens = None if config.tie_word_embeddings else empty_parameter(*shape)
         self.layer_embeddings = None if config.layer_embeddings is None else LayerEmbedder(config)
         self.layers = nn.ModuleList(DecoderLayer(config, index) for index in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
@@ -241,7 +239,7 @@ class DecoderLayer(nn.Module):
             else None
         )
         self.addition = None if config.layer_embeddings is None else LayerAddition(config, config.layer_embeddings)
-        self.factor = nn.Parameter(torch.empty(1), requires_grad=False) if config.layer_factors else None
+        self.factor = empty_parameter(1) if config.layer_factors else None
 
     def forward(
         self, hidden: Tensor, ops: Ops, inputs: LayerInputs, cache: KVCache, index: int, added: Tensor | None = None
@@ -315,7 +313,7 @@ class LayerEmbedder(nn.Module):
         assert config.layer_embeddings is not None
         self.sizes = config.layer_embeddings
         width = config.num_layers * self.sizes.width
-        self.table = nn.Parameter(torch.empty(self.sizes.vocab_size, width), requires_grad=False)
+        self.table = empty_parameter(self.sizes.vocab_size, width)
         self.projection = Linear(config.hidden_size, width, bias=False)
         self.norm = RMSNorm(self.sizes.width, eps=config.rms_norm_eps)
 

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -16,7 +15,7 @@ from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import GlmVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.core.plan import Encode
-from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.mlp import gated
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
@@ -95,7 +94,7 @@ class LearnedPositions(nn.Module):
         super().__init__()
         self.side, self.merge = side, config.spatial_merge_size
         self.norm = RMSNorm(config.embed_dim, eps=config.norm_eps)
-        self.table = nn.Parameter(torch.empty(side**2, config.embed_dim), requires_grad=False)
+        self.table = empty_parameter(side**2, config.embed_dim)
 
     def forward(self, patches: Tensor, grid: Grid) -> Tensor:
         """[patches, embed_dim] → the same, in the order of `cut_patches`."""

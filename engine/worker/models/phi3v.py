@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.encoders import HdVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.core.plan import Encode
-from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
 from glimpse.engine.worker.models.encoders.encoder import Encoder
@@ -33,8 +33,8 @@ class HdEncoder(Encoder):
         self.config = config
         width = 4 * config.vit.width
         self.tower = VisionTransformer(config.vit, statistics, f"{_VISION}img_processor.vision_model.")
-        self.line_end = nn.Parameter(torch.empty(width), requires_grad=False)
-        self.overview_start = nn.Parameter(torch.empty(width), requires_grad=False)
+        self.line_end = empty_parameter(width)
+        self.overview_start = empty_parameter(width)
         self.linear_1 = Linear(width, hidden_size, bias=True)
         self.linear_2 = Linear(hidden_size, hidden_size, bias=True)
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import SAM_REDUCTION, PageVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.core.plan import Encode
-from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
 from glimpse.engine.worker.models.deepseek.reading_order import ReadingOrder
@@ -74,7 +74,7 @@ class PageEncoder(Encoder):
         self.sam = SamTower(config.sam, statistics)
         self.order = ReadingOrder(config)
         self.projection = Linear(config.width, hidden_size, bias=True)
-        self.separator = nn.Parameter(torch.empty(hidden_size), requires_grad=False)
+        self.separator = empty_parameter(hidden_size)
 
     def encode(self, media: Sequence[Encode], ops: Ops) -> list[Tensor]:
         """Returns the rows of each image: those of its tiles, row by row, of its overview, and a separator.

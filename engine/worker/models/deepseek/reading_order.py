@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.encoders import PageVisionConfig
-from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.mlp import GatedMLP
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Ops
@@ -25,8 +25,7 @@ class ReadingOrder(nn.Module):
         super().__init__()
         self.config = config
         self.of_tile, self.of_overview = (
-            nn.Parameter(torch.empty(side**2, config.width), requires_grad=False)
-            for side in (config.tile_side, config.overview_side)
+            empty_parameter(side**2, config.width) for side in (config.tile_side, config.overview_side)
         )
         self.layers = nn.ModuleList(ReadingLayer(config) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.width, eps=config.norm_eps)

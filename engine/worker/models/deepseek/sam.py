@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.encoders import SamConfig
-from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
 
@@ -27,7 +27,7 @@ class SamTower(nn.Module):
         width, (neck, first, second) = config.width, config.channels
         # Equivalent to the reference implementation's Conv2d, whose stride equals its kernel size.
         self.patch_embedding = Linear(3 * config.patch_size**2, width, bias=True)
-        self.positions = _parameter(1, config.position_side, config.position_side, width)
+        self.positions = empty_parameter(1, config.position_side, config.position_side, width)
         self.layers = nn.ModuleList(
             SamLayer(config, None if index in config.full_attention_layers else config.window)
             for index in range(config.num_layers)
@@ -95,7 +95,7 @@ class SamLayer(nn.Module):
         self.qkv = Linear(width, 3 * width, bias=config.qkv_bias)
         self.out = Linear(width, width, bias=True)
         head_dim = width // config.num_heads
-        self.row_distances, self.column_distances = (_parameter(2 * side - 1, head_dim) for _ in range(2))
+        self.row_distances, self.column_distances = (empty_parameter(2 * side - 1, head_dim) for _ in range(2))
         self.layer_norm2 = nn.LayerNorm(width, eps=config.norm_eps)
         self.fc1 = Linear(width, config.intermediate_size, bias=True)
         self.fc2 = Linear(config.intermediate_size, width, bias=True)
@@ -179,7 +179,3 @@ def _without_windows(windows: Tensor, num_squares: int, side: int) -> Tensor:
     count = -(-side // windows.shape[1])
     split = windows.unflatten(0, (num_squares, count, count)).transpose(2, 3)
     return split.flatten(3, 4).flatten(1, 2)[:, :side, :side]
-
-
-def _parameter(*shape: int) -> nn.Parameter:
-    return nn.Parameter(torch.empty(shape), requires_grad=False)

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.encoders import Gemma4AudioConfig
 from glimpse.engine.core.plan import Encode
-from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.models.encoders.encoder import Encoder
@@ -34,7 +34,7 @@ class Gemma4AudioTower(Encoder):
         self.convolutions = nn.ModuleList(
             nn.Conv2d(*sizes, kernel_size=3, stride=2, padding=1, bias=False) for sizes in ((1, first), (first, second))
         )
-        self.norms = nn.ParameterList(nn.Parameter(torch.empty(size), requires_grad=False) for size in config.channels)
+        self.norms = nn.ParameterList(empty_parameter(size) for size in config.channels)
         self.input = Linear(config.num_mel_bins // 4 * second, config.width, bias=False)
         self.layers = nn.ModuleList(AudioLayer(config) for _ in range(config.num_layers))
         self.output = Linear(config.width, config.output_width, bias=True)
@@ -104,8 +104,8 @@ class AudioLayer(nn.Module):
             {name.replace(".", "_"): ClippedLinear(*size, clipped=config.clipped) for name, size in sizes.items()}
         )
         self.distance = Linear(width, width, bias=False)
-        self.dim_factors = nn.Parameter(torch.empty(width // config.num_heads), requires_grad=False)
-        self.kernel = nn.Parameter(torch.empty(width, 1, config.kernel_size), requires_grad=False)
+        self.dim_factors = empty_parameter(width // config.num_heads)
+        self.kernel = empty_parameter(width, 1, config.kernel_size)
 
     def forward(self, hidden: Tensor, distances: Tensor) -> Tensor:
         """[positions, width] → [positions, width]

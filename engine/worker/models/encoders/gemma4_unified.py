@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from glimpse.engine.checkpoint.model_config.encoders import PixelsConfig
 from glimpse.engine.core.plan import Encode
-from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.models.encoders.encoder import Encoder
 from glimpse.engine.worker.models.encoders.gemma4_vision import unscaled_norm
@@ -39,7 +39,7 @@ class UnifiedEmbedder(Encoder):
             {name: nn.LayerNorm(width) for name, width in zip(_NORMS, (size, config.width, config.width), strict=True)}
         )
         self.dense = Linear(size, config.width, bias=True)
-        self.positions = nn.Parameter(torch.empty(config.num_positions, 2, config.width), requires_grad=False)
+        self.positions = empty_parameter(config.num_positions, 2, config.width)
         self.projection = Linear(config.width, hidden_size, bias=False)
         self.audio = None if config.audio is None else Linear(config.audio.width, hidden_size, bias=False)
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.encoders import Gemma4VisionConfig
 from glimpse.engine.core.plan import Encode
-from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.mlp import activate
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Ops
@@ -33,7 +33,7 @@ class ClippedLinear(nn.Module):
     def __init__(self, in_features: int, out_features: int, *, clipped: bool) -> None:
         super().__init__()
         self.linear = Linear(in_features, out_features, bias=False)
-        self.bounds = nn.Parameter(torch.empty(4), requires_grad=False) if clipped else None  # of inputs, of outputs
+        self.bounds = empty_parameter(4) if clipped else None  # of inputs, of outputs
 
     def forward(self, x: Tensor) -> Tensor:
         """[rows, in] → [rows, out]"""
@@ -56,10 +56,9 @@ class Gemma4VisionTower(Encoder):
         super().__init__()
         self.config = config
         self.patch_embed = Linear(3 * config.patch_size**2, config.width, bias=False)
-        self.positions = nn.Parameter(torch.empty(2, config.num_positions, config.width), requires_grad=False)
+        self.positions = empty_parameter(2, config.num_positions, config.width)
         self.layers = nn.ModuleList(VisionLayer(config) for _ in range(config.num_layers))
-        statistics = torch.empty(2, config.width)
-        self.statistics = nn.Parameter(statistics, requires_grad=False) if config.standardizes else None
+        self.statistics = empty_parameter(2, config.width) if config.standardizes else None
         self.projection = Linear(config.width, hidden_size, bias=False)
 
     def encode(self, media: Sequence[Encode], ops: Ops) -> list[Tensor]:

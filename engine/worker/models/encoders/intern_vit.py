@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.encoders import InternVisionConfig
-from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Norm, Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
@@ -30,8 +30,8 @@ class InternVit(nn.Module):
         width = config.width
         # Equivalent to the reference implementation's Conv2d, whose stride equals its kernel size.
         self.patch_embedding = Linear(3 * config.patch_size**2, width, bias=True)
-        self.class_embedding = _parameter(1, 1, width)
-        self.position_embedding = _parameter(1, config.num_positions, width)
+        self.class_embedding = empty_parameter(1, 1, width)
+        self.position_embedding = empty_parameter(1, config.num_positions, width)
         self.layers = nn.ModuleList(InternVitLayer(config) for _ in range(config.num_layers))
 
     def forward(self, tiles: Tensor, ops: Ops) -> Tensor:
@@ -86,11 +86,11 @@ class InternVitLayer(nn.Module):
         self.query_norm = RMSNorm(width, eps=QUERY_KEY_EPS) if config.query_key_norms else None
         self.key_norm = RMSNorm(width, eps=QUERY_KEY_EPS) if config.query_key_norms else None
         self.out_proj = Linear(width, width, bias=True)
-        self.attention_scale = _parameter(width)
+        self.attention_scale = empty_parameter(width)
         self.norm_after = _norm(config)
         self.fc1 = Linear(width, config.intermediate_size, bias=True)
         self.fc2 = Linear(config.intermediate_size, width, bias=True)
-        self.mlp_scale = _parameter(width)
+        self.mlp_scale = empty_parameter(width)
 
     def forward(self, hidden: Tensor, ops: Ops, num_tiles: int) -> Tensor:
         """[tiles · positions, width] → the same; each position attends to those of its tile."""
@@ -129,7 +129,3 @@ def _norm(config: InternVisionConfig) -> Norm:
     if config.rms_norm:
         return RMSNorm(config.width, eps=config.norm_eps)
     return nn.LayerNorm(config.width, eps=config.norm_eps)
-
-
-def _parameter(*shape: int) -> nn.Parameter:
-    return nn.Parameter(torch.empty(shape), requires_grad=False)

@@ -5,12 +5,12 @@ Numerics follow transformers' models/paddleocr_vl/modeling_paddleocr_vl.py.
 
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.encoders import PaddleVisionConfig
 from glimpse.engine.core.plan import Encode
+from glimpse.engine.worker.layers.linear import empty_parameter
 from glimpse.engine.worker.layers.pixels import PixelStatistics
 from glimpse.engine.worker.layers.quantized import named_tensors
 from glimpse.engine.worker.models.encoders.qwen2_vl_vision import PatchMerger, VisionBlock, VisionTower, patch_positions
@@ -28,7 +28,7 @@ class PaddleVisionTower(VisionTower):
     def __init__(self, config: PaddleVisionConfig, statistics: PixelStatistics) -> None:
         super().__init__(config, statistics)
         self.side = config.position_side
-        self.position_table = nn.Parameter(torch.empty(self.side**2, config.embed_dim), requires_grad=False)
+        self.position_table = empty_parameter(self.side**2, config.embed_dim)
         merger = PatchMerger(config)
         merger.ln_q = nn.LayerNorm(config.embed_dim, eps=_MERGER_EPS)
         self.merger = nn.Sequential(nn.LayerNorm(config.embed_dim, eps=config.norm_eps), merger)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from glimpse.engine.checkpoint.model_config.encoders import Qwen3VisionConfig
 from glimpse.engine.core.plan import Encode
+from glimpse.engine.worker.layers.linear import empty_parameter
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics
 from glimpse.engine.worker.layers.quantized import named_tensors
@@ -29,7 +30,7 @@ class Qwen3VisionTower(VisionTower):
     def __init__(self, config: Qwen3VisionConfig, statistics: PixelStatistics) -> None:
         super().__init__(config, statistics)
         self.deepstack_blocks = config.deepstack_blocks
-        self.position_table = nn.Parameter(torch.empty(config.position_side**2, config.embed_dim), requires_grad=False)
+        self.position_table = empty_parameter(config.position_side**2, config.embed_dim)
         self.deepstack_mergers = nn.ModuleList(PatchMerger(config, norms_squares=True) for _ in config.deepstack_blocks)
 
     def _embed(self, medium: Encode) -> Tensor:

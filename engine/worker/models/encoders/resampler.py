@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from glimpse.engine.worker.layers.linear import empty_parameter
+
 NORM_EPS = 1e-6
 
 
@@ -21,17 +23,17 @@ class Resampler(nn.Module):
         """`features`: width of the patches' features; `width`: that of queries, attention and output."""
         super().__init__()
         self.num_heads = num_heads
-        self.query = _parameter(num_queries, width)
+        self.query = empty_parameter(num_queries, width)
         # Published checkpoints have it only where the widths differ.
-        self.kv_proj = None if features == width else _parameter(width, features)
+        self.kv_proj = None if features == width else empty_parameter(width, features)
         self.ln_q = nn.LayerNorm(width, eps=NORM_EPS)
         self.ln_kv = nn.LayerNorm(width, eps=NORM_EPS)
         self.ln_post = nn.LayerNorm(width, eps=NORM_EPS)
-        self.in_proj_weight = _parameter(3 * width, width)  # queries, keys, values
-        self.in_proj_bias = _parameter(3 * width)
-        self.out_proj_weight = _parameter(width, width)
-        self.out_proj_bias = _parameter(width)
-        self.proj = _parameter(width, width)  # [in, out]
+        self.in_proj_weight = empty_parameter(3 * width, width)  # queries, keys, values
+        self.in_proj_bias = empty_parameter(3 * width)
+        self.out_proj_weight = empty_parameter(width, width)
+        self.out_proj_bias = empty_parameter(width)
+        self.proj = empty_parameter(width, width)  # [in, out]
 
     def forward(self, features: Tensor, size: tuple[int, int], times: Tensor | None = None, packed: int = 1) -> Tensor:
         """Resamples images of equal size, or packs of the frames of a video.
@@ -108,7 +110,3 @@ def position_waves(rows: int, columns: int, width: int, device: torch.device) ->
     )
     both = (column.expand(rows, -1, -1), row[:, None].expand(-1, columns, -1))
     return torch.cat(both, dim=2).flatten(0, 1)
-
-
-def _parameter(*shape: int) -> nn.Parameter:
-    return nn.Parameter(torch.empty(shape), requires_grad=False)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from glimpse.engine.checkpoint.model_config.encoders import VitConfig
-from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.mlp import PlainMLP
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
@@ -30,8 +30,8 @@ class VisionTransformer(nn.Module):
         width = config.width
         # Equivalent to the reference implementation's Conv2d, whose stride equals its kernel size.
         self.patch_embedding = Linear(3 * config.patch_size**2, width, bias=config.patch_bias)
-        self.class_embedding = _parameter(width) if config.class_token else None
-        self.position_embedding = _parameter(config.num_positions, width)
+        self.class_embedding = empty_parameter(width) if config.class_token else None
+        self.position_embedding = empty_parameter(config.num_positions, width)
         self.pre_norm = nn.LayerNorm(width, eps=config.norm_eps) if config.pre_norm else None
         self.layers = nn.ModuleList(VitLayer(config) for _ in range(config.num_layers))
         self.post_norm = nn.LayerNorm(width, eps=config.norm_eps) if config.post_norm else None
@@ -145,7 +145,3 @@ def cut_patches(images: Tensor, side: int) -> Tensor:
     whole = images[:, : rows * side, : columns * side]
     squares = whole.reshape(len(images), rows, side, columns, side, 3)
     return squares.permute(0, 1, 3, 5, 2, 4).reshape(-1, 3, side**2)
-
-
-def _parameter(*shape: int) -> nn.Parameter:
-    return nn.Parameter(torch.empty(shape), requires_grad=False)

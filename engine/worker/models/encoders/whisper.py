@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.encoders import AudioConfig
 from glimpse.engine.core.plan import Encode
-from glimpse.engine.worker.layers.linear import Linear
+from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.models.encoders.encoder import Encoder
 
@@ -29,7 +29,7 @@ class WhisperEncoder(Encoder):
         width = config.width
         self.conv1 = nn.Conv1d(config.num_mel_bins, width, kernel_size=3, padding=1)
         self.conv2 = nn.Conv1d(width, width, kernel_size=3, stride=2, padding=1)
-        self.embed_positions = nn.Parameter(torch.empty(config.max_positions, width), requires_grad=False)
+        self.embed_positions = empty_parameter(config.max_positions, width)
         self.layers = nn.ModuleList(WhisperLayer(config) for _ in range(config.num_layers))
         self.layer_norm = nn.LayerNorm(width)
 

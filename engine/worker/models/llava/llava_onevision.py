@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.encoders import LlavaOneVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.core.plan import Encode
+from glimpse.engine.worker.layers.linear import empty_parameter
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
 from glimpse.engine.worker.models.llava.llava import Llava, LlavaEncoder
@@ -33,7 +34,7 @@ class LlavaOneVisionEncoder(LlavaEncoder):
     def __init__(self, config: LlavaOneVisionConfig, hidden_size: int, statistics: PixelStatistics) -> None:
         super().__init__(config.tower, hidden_size, statistics)
         self.vision = config
-        self.image_newline = nn.Parameter(torch.empty(hidden_size), requires_grad=False)
+        self.image_newline = empty_parameter(hidden_size)
 
     def encode(self, media: Sequence[Encode], ops: Ops) -> list[Tensor]:
         """Returns the encoder output of each image or video, [tokens, hidden_size].
