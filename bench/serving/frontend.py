@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import os
 import random
-import socket
 import subprocess
 import sys
 import tempfile
@@ -34,6 +33,7 @@ from bench.figures import table
 from bench.serving.clients import AskError, make_client
 from bench.serving.load_generator import closed_loop, probe
 from bench.serving.processes import command_line, cpu_seconds, family
+from bench.serving.targets import free_ports
 from bench.serving.workloads import Sizes, text_session
 from glimpse.engine.checkpoint.location import DEFAULT_MODEL
 from glimpse.server.lifecycle.logs import configure_logging
@@ -209,17 +209,11 @@ def _serving(*options: str) -> Generator[int]:
             server.wait()
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 async def run(arguments: argparse.Namespace) -> str:
     """Measures REST and gRPC; returns the table."""
     rows: list[list[str]] = []
     num_tokens = round(1000 * arguments.seconds / arguments.step_ms)
-    port, http_port = _free_port(), _free_port()
+    port, http_port = free_ports(2)
     options = [f"--step-ms={arguments.step_ms}", f"--checkpoint={arguments.checkpoint}"]
     options += [f"--front-ends={arguments.front_ends}", f"--serve={port},{http_port}"]
     with _serving(*options) as pid:

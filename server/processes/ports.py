@@ -1,4 +1,5 @@
-"""Ports on which several processes listen: the kernel spreads connections among them (SO_REUSEPORT).
+"""Ports that are free, and ports on which several processes listen: the kernel spreads connections among them
+(SO_REUSEPORT).
 
 The supervisor keeps such a port bound without listening on it, so that no other program takes it while a front end is
 being restarted.
@@ -17,7 +18,8 @@ def reserved_port(host: str, port: int) -> Generator[int]:
         OSError: it is taken or not permitted.
     """
     addresses = _addresses(host)
-    _check_free(addresses, port)
+    for _, name in addresses:  # another program that listens there would share a reusable port without a word
+        free_port(name, port)
     with ExitStack() as sockets:
         for family, name in addresses:
             held = sockets.enter_context(socket.socket(family))
@@ -35,9 +37,9 @@ def _addresses(host: str) -> Sequence[tuple[socket.AddressFamily, str]]:
     return [(family, str(name[0])) for family, _, _, _, name in found]
 
 
-def _check_free(addresses: Sequence[tuple[socket.AddressFamily, str]], port: int) -> None:
-    """Raises OSError if another program listens there, which would share a reusable port without a word."""
-    for family, name in addresses:
-        with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((name, port))
+def free_port(host: str, port: int) -> int:
+    """Returns the port, or one that is free for 0. Raises OSError if nobody can listen on it now."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
+        return probe.getsockname()[1]

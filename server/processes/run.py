@@ -1,7 +1,6 @@
 """Runs a server from start to stop, with or without a gateway: it listens, loads, serves and drains."""
 
 import asyncio
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from glimpse.server.lifecycle.served_checkpoint import Checkpoint
 from glimpse.server.lifecycle.server import END_SECONDS, Server
 from glimpse.server.processes.front_ends import FrontEnds
 from glimpse.server.processes.gateway_child import GatewayChild, start_gateway
+from glimpse.server.processes.ports import free_port
 from glimpse.server.settings import ListenSettings, Settings
 from glimpse.stop_signals import StopSignals
 from glimpse.tasks import first
@@ -70,7 +70,7 @@ async def run(
     with signals.catching():
         gateway: GatewayChild | None = None
         if http_port is not None:
-            http_port = _free_port(settings.listen.host, http_port, "--http-port")
+            http_port = _gateway_port(settings.listen.host, http_port)
         server = await _start(settings, checkpoint, on_loading, engine_command, has_gateway=http_port is not None)
         try:
             if isinstance(server, FrontEnds):
@@ -145,16 +145,12 @@ async def _start_gateway(
     )
 
 
-def _free_port(host: str, port: int, flag: str) -> int:
+def _gateway_port(host: str, port: int) -> int:
     """Returns the port, or one that is free for 0.
 
     Raises PortError: the gateway's own error would come later and name one of the gateway's flags.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise PortError(host, port, flag) from error
-        return probe.getsockname()[1]
+    try:
+        return free_port(host, port)
+    except OSError as error:
+        raise PortError(host, port, "--http-port") from error

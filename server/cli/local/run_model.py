@@ -16,7 +16,7 @@ from glimpse.server.cli.check_text import check_text
 from glimpse.server.cli.console import LoadingProgress, say
 from glimpse.server.cli.local.running import RunningServer, running_servers, state_folder
 from glimpse.server.cli.local.started import started_server
-from glimpse.server.cli.machine.served import free_port
+from glimpse.server.cli.machine.served import port_near
 from glimpse.server.cli.run_check import check_model
 from glimpse.server.lifecycle.logs import configure_logging
 from glimpse.server.settings import EngineSettings, Settings
@@ -87,8 +87,8 @@ def _adapt(settings: Settings) -> Settings:
     """Returns the settings for a server of one conversation: with free ports in place of those that are taken."""
     listen = settings.listen.model_copy(
         update={
-            "port": free_port(settings.listen.host, settings.listen.port),
-            "metrics_port": free_port(settings.listen.metrics_host, settings.listen.metrics_port),
+            "port": port_near(settings.listen.host, settings.listen.port),
+            "metrics_port": port_near(settings.listen.metrics_host, settings.listen.metrics_port),
             "drain_delay": 0.0,
         }
     )

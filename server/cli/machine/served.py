@@ -1,11 +1,12 @@
 """A server of this machine for the time of a command."""
 
 import random
-import socket
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+
+from glimpse.server.processes.ports import free_port
 
 _STOP_SECONDS = 75.0
 """Longer than running requests get when a server stops."""
@@ -23,7 +24,7 @@ def serving(flags: Sequence[str]) -> Generator[tuple[str, str]]:
 
     Ends the process where the model cannot be served: the server has said why.
     """
-    port = free_port("127.0.0.1", 0)
+    port = port_near("127.0.0.1", 0)
     own = (f"--port={port}", "--metrics-port=0", "--log-level=warning", "--no-spare-engine")
     command = (sys.executable, "-m", "glimpse", "serve", *flags, *own)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -45,12 +46,10 @@ def wait_or_kill(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> No
         process.kill()
 
 
-def free_port(host: str, port: int) -> int:
+def port_near(host: str, port: int) -> int:
     """Returns the port, or a free one where it is 0 or taken."""
     wanted = [port] if port else []
     for each in [*wanted, *random.sample(_PORTS, _MAX_PROBES)]:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe, suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, each))
-            return each
+        with suppress(OSError):
+            return free_port(host, each)
     return port  # the host has no port to listen on: the server says so

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ from glimpse.native.memory import available_memory, gib
 from glimpse.native.processors import cpu_quota, num_processors, usable_processors
 from glimpse.server.cli.machine.findings import Finding, Verdict
 from glimpse.server.lifecycle.addresses import address, local_host
+from glimpse.server.processes.ports import free_port
 
 _MIN_MEMORY = 2 << 30
 """Less is too little for the model that comes with Glimpse, its KV cache and the front end's caches."""
@@ -105,9 +105,7 @@ def ports(host: str, numbers: Mapping[str, int]) -> Iterator[Finding]:
     for flag, number in numbers.items():
         name = f"port {number}"
         try:
-            with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind((host, number))
+            free_port(host, number)
         except OSError as error:
             if _is_glimpse(address(local_host(host), number)):
                 yield Finding(name=name, text="a running Glimpse listens on it")
