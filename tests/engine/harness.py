@@ -329,8 +329,12 @@ class Harness:
         return list(missing.values())
 
 
-def make_prompt(seed: int, *parts: int | tuple[int, int] | tuple[int, int, int]) -> Prompt:
-    """Returns a prompt of random text and media.
+def make_prompt(
+    seed: int,
+    *parts: int | tuple[int, int] | tuple[int, int, int],
+    placeholder_ids: Mapping[MediaKind, int] = PLACEHOLDER_IDS,
+) -> Prompt:
+    """Returns a prompt of random text and media, of which squares of 28 pixels are tokens.
 
     A number stands for that many text tokens, a pair for an image of that height and width, and a triple for a video of
     that many frames, height and width.
@@ -341,7 +345,7 @@ def make_prompt(seed: int, *parts: int | tuple[int, int] | tuple[int, int, int])
         *frames, height, width = part
         grid = (-(-sum(frames) // 2) or 1, height // 14, width // 14)
         kind = MediaKind.VIDEO if frames else MediaKind.IMAGE
-        token_ids = [PLACEHOLDER_IDS[kind]] * (grid[0] * grid[1] * grid[2] // 4)
+        token_ids = [placeholder_ids[kind]] * (grid[0] * grid[1] * grid[2] // 4)
         return PlacedMedium(token_ids=token_ids, kind=kind, grid=grid, content=image)
 
     return prompt_with(seed, parts, place)

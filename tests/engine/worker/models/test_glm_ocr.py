@@ -1,8 +1,8 @@
 """GLM-OCR: logits, greedy answers, sizes of images and prompts are those of transformers."""
 
+from functools import partial
 from pathlib import Path
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import Glm46VImageProcessorPil
@@ -16,34 +16,17 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from tests.checkpoints.glm import TOKEN_IDS, make_glm_ocr_checkpoint
 from tests.checkpoints.refusals import refused
-from tests.engine.harness import PlacedMedium, Prompt, prompt_with
+from tests.engine.harness import make_prompt
 from tests.engine.worker.models.steps import LevelSteps, agreement
 from tests.media.images import scene
 from tests.oracles.qwen_vl import greedy_answer
 
 CHECKPOINT = make_glm_ocr_checkpoint
-_SIDE = 28  # of a token in pixels
-
-
-def make_prompt(seed: int, *parts: int | tuple[int, int]) -> Prompt:
-    """Returns a prompt of numbers of text tokens, and of rows and columns of images in tokens."""
-
-    def place(random: np.random.Generator, size: tuple[int, int]) -> PlacedMedium:
-        rows, columns = size
-        return PlacedMedium(
-            token_ids=[TOKEN_IDS["<|image|>"]] * (rows * columns),
-            kind=MediaKind.IMAGE,
-            grid=(1, 2 * rows, 2 * columns),
-            content=random.integers(0, 256, (rows * _SIDE, columns * _SIDE, 3), dtype=np.uint8),
-        )
-
-    return prompt_with(seed, parts, place)
-
-
+make = partial(make_prompt, placeholder_ids={MediaKind.IMAGE: TOKEN_IDS["<|image|>"]})
 PROMPTS = {
-    "text": make_prompt(1, 150),
-    "image": make_prompt(2, 5, (3, 2), 9),
-    "images": make_prompt(3, 3, (1, 1), 1, (2, 7), 1, (9, 1), 4),
+    "text": make(1, 150),
+    "image": make(2, 5, (84, 56), 9),
+    "images": make(3, 3, (28, 28), 1, (56, 196), 1, (252, 28), 4),
 }
 
 

@@ -1,6 +1,7 @@
 """PaddleOCR-VL: logits, greedy answers, pixels and prompts are those of transformers."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +21,14 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from tests.checkpoints.paddleocr_vl import TOKEN_IDS, make_paddleocr_vl_checkpoint
 from tests.checkpoints.refusals import refused
-from tests.engine.harness import PlacedMedium, Prompt, prompt_with
+from tests.engine.harness import make_prompt
 from tests.engine.worker.models.steps import LevelSteps, agreement
 from tests.media.images import scene
 from tests.oracles.answers import Answer, generate, load_oracle
 from tests.oracles.qwen_vl import token_types
 
 CHECKPOINT = make_paddleocr_vl_checkpoint
-_SIDE = 28  # of a token in pixels
-
-
-def make_prompt(seed: int, *parts: int | tuple[int, int]) -> Prompt:
-    """Returns a prompt of numbers of text tokens, and of rows and columns of images in tokens."""
-
-    def place(random: np.random.Generator, size: tuple[int, int]) -> PlacedMedium:
-        rows, columns = size
-        return PlacedMedium(
-            token_ids=[TOKEN_IDS["<|IMAGE_PLACEHOLDER|>"]] * (rows * columns),
-            kind=MediaKind.IMAGE,
-            grid=(1, 2 * rows, 2 * columns),
-            content=random.integers(0, 256, (rows * _SIDE, columns * _SIDE, 3), dtype=np.uint8),
-        )
-
-    return prompt_with(seed, parts, place)
+make = partial(make_prompt, placeholder_ids={MediaKind.IMAGE: TOKEN_IDS["<|IMAGE_PLACEHOLDER|>"]})
 
 
 @torch.inference_mode()
@@ -58,9 +44,9 @@ def greedy_answer(
 
 
 PROMPTS = {
-    "text": make_prompt(1, 150),
-    "image": make_prompt(2, 5, (3, 2), 9),
-    "images": make_prompt(3, 3, (1, 1), 1, (2, 7), 1, (9, 1), 4),
+    "text": make(1, 150),
+    "image": make(2, 5, (84, 56), 9),
+    "images": make(3, 3, (28, 28), 1, (56, 196), 1, (252, 28), 4),
 }
 
 
