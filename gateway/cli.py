@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
-from cyclopts.config import Env
 from cyclopts.validators import Number
 
 from glimpse.gateway.address import Address
@@ -29,6 +28,7 @@ from glimpse.standard_streams import announce, explained_output
 from glimpse.stop_signals import StopSignals
 from glimpse.tasks import first
 from glimpse.usage import USAGE_STATUS, UsageError
+from glimpse.variables import Variables
 
 _DEFAULTS = GatewayOptions()
 _ADMIN = Address(host="127.0.0.1", port=9901)
@@ -42,7 +42,7 @@ app = App(
     name="glimpse gateway",
     help="Envoy in front of Glimpse's gRPC server: OpenAI's REST and SSE, grpc-web and gRPC on one port.",
     version_flags=[],
-    config=Env("GLIMPSE_GATEWAY_", command=False),
+    config=Variables("GLIMPSE_GATEWAY_", command=False),
 )
 
 

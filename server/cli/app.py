@@ -8,28 +8,19 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
 
-from cyclopts import App, ArgumentCollection, CycloptsError, Group, Parameter
-from cyclopts.config import Env
+from cyclopts import App, CycloptsError, Group, Parameter
 
 from glimpse import __version__
 from glimpse.interrupts import INTERRUPTED, block_interrupts
 from glimpse.standard_streams import explained_output
 from glimpse.usage import USAGE_STATUS, UsageError
-
-
-class _ServerVariables(Env):
-    """Variables of the flags of servers. Those of a question have none: GLIMPSE_SYSTEM may mean something else."""
-
-    def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-        shown = ArgumentCollection(each for each in arguments if each.parameter.show_env_var)
-        super().__call__(app, commands, shown)
-
+from glimpse.variables import Variables
 
 app = App(
     name="glimpse",
     help="Serves vision-language models: typed gRPC, and OpenAI's REST and SSE through Envoy.",
     version=__version__,
-    config=_ServerVariables("GLIMPSE_", command=False),
+    config=Variables("GLIMPSE_", command=False),
 )
 
 

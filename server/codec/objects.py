@@ -12,8 +12,8 @@ from google.protobuf.message import Message
 
 from glimpse.dialect.options import message_type
 from glimpse.dialect.rules import Dialect, Effect, FieldRules, ForeignMember, JsonKind, MessageRules, OneofRules
+from glimpse.near_names import NearNames
 from glimpse.server.codec.field_values import DecodeContext, Setter, field_setter
-from glimpse.server.codec.near_names import NearNames
 from glimpse.server.codec.oneofs import TagReader, Target, exclusive, variant_setter
 from glimpse.server.codec.scalars import decode_error, kind_of, wrong_type
 from glimpse.server.field_path import FieldPath

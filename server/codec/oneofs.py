@@ -7,9 +7,9 @@ from google.protobuf.message import Message
 
 from glimpse.dialect.options import message_type
 from glimpse.dialect.rules import FieldRules, ForeignForm, JsonKind, OneofRules
+from glimpse.near_names import NearNames
 from glimpse.server.codec.document import DecodeError
 from glimpse.server.codec.field_values import DecodeContext, ReadMessage, Setter, field_setter
-from glimpse.server.codec.near_names import NearNames
 from glimpse.server.codec.scalars import decode_error, truncated, wrong_type
 from glimpse.server.field_path import FieldPath
 

@@ -4,7 +4,7 @@ from urllib.parse import parse_qsl
 
 from google.protobuf.descriptor import MethodDescriptor
 
-from glimpse.server.codec.near_names import NearNames
+from glimpse.near_names import NearNames
 from glimpse.server.codec.scalars import decode_error
 from glimpse.server.field_path import path_text
 from glimpse.server.rpc.context import Rpc, metadata_value

@@ -18,7 +18,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError
 
-from glimpse.server.codec.near_names import NearNames
+from glimpse.near_names import NearNames
 
 _WELL_KNOWN = {
     module.DESCRIPTOR.name: module.DESCRIPTOR.serialized_pb

@@ -1,0 +1,38 @@
+"""Environment variables of a command's flags."""
+
+import os
+from collections.abc import Iterable
+
+from cyclopts import App, ArgumentCollection
+from cyclopts.config import Env
+
+from glimpse.usage import UsageError
+
+_OF_CLIENTS = frozenset({"GLIMPSE_API_KEY"})
+"""Variables of commands that ask servers, which resemble those of commands that serve."""
+
+
+class Variables(Env):
+    """Reads the variables of flags. One that resembles that of a flag is refused, as a misspelled flag is; others may
+    be other programs'. Flags that show no variable have none: GLIMPSE_SYSTEM may mean something else."""
+
+    def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+        shown = ArgumentCollection(each for each in arguments if each.parameter.show_env_var)
+        super().__call__(app, commands, shown)
+        own = {self._convert_argument(commands, each): each for each in shown}
+        for variable, argument in own.items():
+            for token in argument.tokens:
+                # Cyclopts reads that of --no-page as that of --page.
+                if token.source == self.source and token.keyword not in own:
+                    raise UsageError(f"'{token.keyword}': expected {variable}, which is true or false, in its place")
+        unknown = {name for name in os.environ if name.startswith(self.prefix)} - own.keys() - _OF_CLIENTS
+        if unknown:
+            self._refuse_misspelled(unknown, own)
+
+    def _refuse_misspelled(self, unknown: Iterable[str], own: Iterable[str]) -> None:
+        from glimpse.near_names import NearNames  # noqa: PLC0415 - only unknown variables need it
+
+        names = NearNames(name.removeprefix(self.prefix) for name in own)
+        for name in sorted(unknown):
+            if (meant := names.nearest(name.removeprefix(self.prefix))) is not None:
+                raise UsageError(f"'{name}': unknown environment variable; did you mean '{self.prefix}{meant}'?")

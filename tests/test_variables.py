@@ -1,0 +1,66 @@
+"""Environment variables of flags: which are read, and which are refused."""
+
+from typing import Annotated
+
+import pytest
+from cyclopts import App, Parameter
+
+from glimpse.server.cli import app as cli
+from glimpse.usage import UsageError
+from glimpse.variables import Variables
+
+app = App(config=Variables("GLIMPSE_", command=False))
+
+
+@app.default
+def flags(
+    *,
+    api_keys: str = "",
+    metrics_port: int = 1,
+    page: bool = True,
+    prefix_caching: bool = True,
+    system: Annotated[str, Parameter(show_env_var=False)] = "",
+) -> tuple[str, int, bool, bool, str]:
+    return api_keys, metrics_port, page, prefix_caching, system
+
+
+def call(*arguments: str) -> object:
+    return app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+
+
+def test_a_flag_precedes_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLIMPSE_METRICS_PORT", "2")
+    monkeypatch.setenv("GLIMPSE_PAGE", "false")
+    assert call() == ("", 2, False, True, "")
+    assert call("--metrics-port=3", "--page") == ("", 3, True, True, "")
+
+
+@pytest.mark.parametrize("name", ["GLIMPSE_API_KEY", "GLIMPSE_METRICS_HOST", "GLIMPSE_SERVICE_HOST", "GLIMPSE_SYSTEM"])
+def test_variables_of_other_commands_and_programs_are_theirs(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "other")
+    assert call() == ("", 1, True, True, "")
+
+
+@pytest.mark.parametrize(
+    ("sent", "meant"),
+    [("GLIMPSE_APIKEYS", "GLIMPSE_API_KEYS"), ("GLIMPSE_PREFIX_CACHIGN", "GLIMPSE_PREFIX_CACHING")],
+)
+def test_a_misspelled_variable_is_refused(monkeypatch: pytest.MonkeyPatch, sent: str, meant: str) -> None:
+    monkeypatch.setenv(sent, "1")
+    with pytest.raises(UsageError, match=f"^'{sent}': unknown environment variable; did you mean '{meant}'"):
+        call()
+
+
+@pytest.mark.parametrize("name", ["PAGE", "PREFIX_CACHING"])
+def test_the_variable_of_a_negated_flag_is_refused_which_meant_the_opposite(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(f"GLIMPSE_NO_{name}", "1")
+    with pytest.raises(UsageError, match=f"^'GLIMPSE_NO_{name}': expected GLIMPSE_{name}, which is true or false"):
+        call()
+
+
+def test_servers_refuse_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLIMPSE_NO_PREFIX_CACHING", "1")
+    with pytest.raises(UsageError, match="GLIMPSE_NO_PREFIX_CACHING"):
+        cli.app.parse_args(["serve"], exit_on_error=False, print_error=False)
