@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from glimpse.engine.checkpoint.families.qwen.qwen2_vl import QWEN2_5_VL, QWEN2_V
 from glimpse.engine.checkpoint.families.qwen.qwen3_5 import QWEN3_5
 from glimpse.engine.checkpoint.families.qwen.qwen3_5_text import QWEN3_5_TEXT
 from glimpse.engine.checkpoint.families.qwen.qwen3_vl import QWEN3_VL
-from glimpse.engine.checkpoint.families.reading.pooling import read_pooling
+from glimpse.engine.checkpoint.families.reading.pooling import read_max_tokens, read_pooling
 from glimpse.engine.checkpoint.families.reading.tokenizer_files import has_tokenizer, read_tokenizer
 from glimpse.engine.checkpoint.families.spec import FamilySpec
 from glimpse.engine.checkpoint.families.text import LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, QWEN3_MOE
@@ -125,7 +126,7 @@ def load_model_config(path: Path, folders: Mapping[str, str] | None = None) -> M
         family = spec.read_config(config)
         named = _eos_token_ids(generation, config.get(_DECODER) or config, config) or family.eos_token_ids
         eos_token_ids = _with_end_tokens(path, named, family.end_tokens)
-        return ModelConfig(
+        model = ModelConfig(
             architecture=architecture,
             # Qwen2-Audio has it only among the decoder's fields.
             dtype=_dtype(config) or _dtype(config.get(_DECODER, {})) or family.dtype,
@@ -149,6 +150,10 @@ def load_model_config(path: Path, folders: Mapping[str, str] | None = None) -> M
         )
     except KeyError as error:
         raise CheckpointError(f"config.json has no field {error.args[0]!r}") from error
+    max_tokens = read_max_tokens(path)
+    if max_tokens is None or max_tokens >= model.text.max_position_embeddings:
+        return model
+    return replace(model, text=replace(model.text, max_position_embeddings=max_tokens)).within(max_tokens)
 
 
 def architecture_of(config: Mapping[str, Any], folder: Path | None = None) -> str:

@@ -1,4 +1,5 @@
-"""Reads how a checkpoint pools its hidden states, from the files that sentence-transformers writes beside the weights.
+"""Reads how a checkpoint pools its hidden states, and what it does with texts before, from the files that
+sentence-transformers writes beside the weights.
 
 `modules.json` lists the modules that follow each other, and `1_Pooling/config.json` has the pooling's flags
 (sentence-transformers, `SentenceTransformer.save`). Checkpoints without these files pool the last token and normalize.
@@ -12,7 +13,7 @@ from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 
-_DEFAULT_FOLDER = "1_Pooling"
+_DEFAULT_FOLDER, _TEXTS = "1_Pooling", "sentence_bert_config.json"
 _MODES = {"pooling_mode_lasttoken": PoolingMode.LAST_TOKEN, "pooling_mode_mean_tokens": PoolingMode.MEAN}
 _KNOWN_MODULES = ("Transformer", "Pooling", "Normalize")
 
@@ -31,6 +32,26 @@ def read_pooling(path: Path) -> PoolingParams:
     if not (path / folder / "config.json").exists():
         return PoolingParams(normalize=normalize)
     return PoolingParams(mode=_mode(read_json(path / folder / "config.json"), folder), normalize=normalize)
+
+
+def read_max_tokens(path: Path) -> int | None:
+    """Returns the most tokens of a text that the checkpoint in a folder embeds; None: as many as it has positions.
+
+    Raises:
+        CheckpointError: it changes texts first.
+    """
+    for file, field, unchanged in (
+        (_TEXTS, "do_lower_case", False),
+        ("config_sentence_transformers.json", "default_prompt_name", None),
+    ):
+        if value := read_json(path / file, is_optional=True).get(field):
+            raise CheckpointError(
+                f"{file}: '{field}': expected {unchanged!r}, got {value!r}: texts are embedded as they are sent"
+            )
+    found: object = read_json(path / _TEXTS, is_optional=True).get("max_seq_length")
+    if found is None or (isinstance(found, int) and found > 0):
+        return found
+    raise CheckpointError(f"{_TEXTS}: 'max_seq_length': expected a positive integer, got {found!r}")
 
 
 def _read_modules(path: Path) -> dict[str, str]:

@@ -79,3 +79,29 @@ def test_refuses_attention_that_is_not_causal(tmp_path: Path) -> None:
     write(path / "config.json", config | {"is_causal": False})
     with pytest.raises(CheckpointError, match=r"^config\.json: 'is_causal': expected true, got false"):
         load_model_config(path)
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"), [({}, 4096), ({"max_seq_length": None}, 4096), ({"max_seq_length": 9}, 9)]
+)
+def test_texts_have_as_many_tokens_as_sentence_transformers_reads(
+    tmp_path: Path, document: dict[str, Any], expected: int
+) -> None:
+    path = make_embedding_checkpoint(tmp_path)
+    write(path / "sentence_bert_config.json", {"do_lower_case": False} | document)
+    write(path / "config_sentence_transformers.json", {"prompts": {"query": "Query: "}, "default_prompt_name": None})
+    assert load_model_config(path).text.max_position_embeddings == expected
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "value"),
+    [
+        ("sentence_bert_config.json", "do_lower_case", True),
+        ("config_sentence_transformers.json", "default_prompt_name", "query"),
+    ],
+)
+def test_refuses_to_change_texts(tmp_path: Path, file: str, field: str, value: object) -> None:
+    path = make_embedding_checkpoint(tmp_path)
+    write(path / file, {field: value})
+    with pytest.raises(CheckpointError, match=f"^{file}: '{field}': expected (False|None), got {value!r}"):
+        load_model_config(path)
