@@ -82,7 +82,7 @@ def test_refuses_attention_that_is_not_causal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "expected"), [({}, 4096), ({"max_seq_length": None}, 4096), ({"max_seq_length": 9}, 9)]
+    ("document", "expected"), [({}, 512), ({"max_seq_length": None}, 512), ({"max_seq_length": 9}, 9)]
 )
 def test_texts_have_as_many_tokens_as_sentence_transformers_reads(
     tmp_path: Path, document: dict[str, Any], expected: int
