@@ -202,7 +202,7 @@ def _blocks(options: GatewayOptions, folder: Path) -> dict[str, str]:
         "authentication_filters": _items(http_filters(authentication)),
         "authentication_clusters": _items(authentication_clusters(authentication)),
         "authentication_options": lines(route_options(authentication)),
-        "clusters": _clusters(options.upstream, options.upstream_tls, folder, by_key=by_key),
+        "clusters": _clusters(options, folder, by_key=by_key),
         "requests_lua": (_HERE / "requests.lua").read_text(encoding="utf-8"),
         "errors_lua": (_HERE / "errors.lua").read_text(encoding="utf-8"),
     }
@@ -225,14 +225,16 @@ def _items(values: Sequence[Any]) -> str:
     return "\n".join(f"- {json.dumps(value)}" for value in values)
 
 
-def _clusters(upstreams: Sequence[Address], tls: UpstreamTls, folder: Path, *, by_key: bool) -> str:
+def _clusters(options: GatewayOptions, folder: Path, *, by_key: bool) -> str:
     template = (_HERE / "cluster.template.yaml").read_text(encoding="utf-8")
+    hosts = [each.host for each in options.upstream]
     common = {
+        "max_silent": f"{options.limits.max_silent_seconds}s",
         "max_upstream_streams": str(_MAX_UPSTREAM_STREAMS),
         "buffer_bytes": str(_BUFFER_BYTES),
         "upstream_window_bytes": str(_MAX_UPSTREAM_STREAMS * _BUFFER_BYTES),
-        "transport_socket": json.dumps(upstream_socket(tls, [each.host for each in upstreams], folder)),
-        "endpoints": json.dumps([{"endpoint": {"address": each.of_envoy}} for each in upstreams]),
+        "transport_socket": json.dumps(upstream_socket(options.upstream_tls, hosts, folder)),
+        "endpoints": json.dumps([{"endpoint": {"address": each.of_envoy}} for each in options.upstream]),
     }
     names = (clusters.BY_LOAD, clusters.BY_KEY) if by_key else (clusters.BY_LOAD,)
     policies = {name: clusters.lb_policy(name, by_key=by_key) for name in names}

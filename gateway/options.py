@@ -82,6 +82,8 @@ class GatewayLimits:
     """After which a response ends whose client does not read it. The server ends its part after as much."""
     max_pause_seconds: _NoFlag = 30
     """Between two pieces of a body whose beginning Envoy holds to find its key. The server then allows as much."""
+    max_silent_seconds: _NoFlag = 20
+    """After which a server that does not answer a ping is gone, and its requests end. It is pinged as often."""
 
 
 DEFAULT_LIMITS = GatewayLimits()

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -12,6 +13,7 @@ import pytest
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.gateway import admin
+from glimpse.gateway.address import Address
 from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.options import GatewayLimits
 from glimpse.gateway.run import Envoy, GatewayError
@@ -309,3 +311,56 @@ async def _later(sent: list[int]) -> int:
     """Returns how much is sent after a second: no more once the gateway has stopped reading."""
     await asyncio.sleep(1)
     return len(sent)
+
+
+@asynccontextmanager
+async def vanishing(backend: Backend) -> AsyncGenerator[tuple[Address, asyncio.Event]]:
+    """Where the backend is reached until the event is set. Then nothing passes any more, and no connection closes."""
+    gone, relays = asyncio.Event(), set[asyncio.Task[None]]()
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            if gone.is_set():
+                await asyncio.Event().wait()
+            writer.write(data)
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        other_reader, other_writer = await asyncio.open_connection(backend.address.host, backend.address.port)
+        with contextlib.closing(writer), contextlib.closing(other_writer):
+            await asyncio.gather(copy(reader, other_writer), copy(other_reader, writer))
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        relays.add(asyncio.create_task(relay(reader, writer)))
+
+    async with await asyncio.start_server(begin, "127.0.0.1", 0) as server:
+        yield Address(host="127.0.0.1", port=server.sockets[0].getsockname()[1]), gone
+    for each in relays:
+        each.cancel()
+    await asyncio.gather(*relays, return_exceptions=True)
+
+
+async def test_requests_of_a_server_that_vanishes_end(backend: Backend, tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    async def stall(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        if b"stream" in await read(requests):
+            yield event("first")
+        begun.set()
+        await asyncio.Event().wait()
+
+    backend.script = stall
+    limits = GatewayLimits(max_silent_seconds=1)
+    async with (
+        vanishing(backend) as (address, gone),
+        Envoy(GatewayOptions(listen=ANY_PORT, upstream=(address,), limits=limits), run_dir=tmp_path) as envoy,
+        aiohttp.ClientSession(f"http://{envoy.address}") as http,
+    ):
+        unary = asyncio.ensure_future(http.post(CHAT, data=b"{}"))
+        await begun.wait()
+        async with http.post(CHAT, data=b'{"stream": true}') as streamed:
+            assert await streamed.content.readany() == b"data: first\n\n"
+            gone.set()
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await asyncio.wait_for(streamed.content.read(), 60)
+        async with await asyncio.wait_for(unary, 60) as answer:
+            assert answer.status == 503
