@@ -53,7 +53,8 @@ static inline i32v total_of_halves(i32v even, i32v odd) { return even + odd; }
 
 #endif
 
-// The sums of a row and of a vector of a panel.
-static inline float* sums_of_vector(const Block& block, int64_t row, int64_t vector) {
-  return block.sums + row * 16 + vector / kTileVectors * 256 + vector % kTileVectors * kLanes;
+// Where the sums of a row and of a vector of a panel are, from the block's first or from others. Kernels add constants
+// to one address of theirs: the block may have changed with each store, for what the compiler knows.
+static inline constexpr int64_t place_of_sums(int64_t row, int64_t vector) {
+  return row * 16 + vector / kTileVectors * 256 + vector % kTileVectors * kLanes;
 }

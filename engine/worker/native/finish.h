@@ -3,7 +3,7 @@
 #pragma once
 
 // kLanes output features of a row: features `column` to `column + kLanes` of the panel.
-static inline f32v scaled(const Block& block, const Weight& weight, int64_t row, int64_t column) {
+static inline f32v scaled(const Block& block, const Weight& weight, uint64_t row, uint64_t column) {
   const int64_t place = row % kTileRows * 16 + row / kTileRows * 512 + column / 16 * 256 + column % 16;
   f32v sums = load<f32v>(block.sums + place);
   if (block.planes) {  // the sums are int32
@@ -76,8 +76,12 @@ static inline __attribute__((always_inline, unused)) void finish_next(Finishing&
 
 static void finish_all(Finishing& finishing) {
   if (!finishing.block) return;
-  for (const Block* block = finishing.block; block != finishing.end; ++block, finishing.row = 0)
-    for (int64_t row = finishing.row; row < block->rows; ++row)
-      finish_row(*block, finishing.weight, finishing.output, row);
+  // Copies: for all that the compiler knows, a stored result may change what they are copied from.
+  const Weight weight = finishing.weight;
+  const Output output = finishing.output;
+  for (const Block* next = finishing.block; next != finishing.end; ++next, finishing.row = 0) {
+    const Block block = *next;
+    for (int64_t row = finishing.row; row < block.rows; ++row) finish_row(block, weight, output, row);
+  }
   finishing.block = nullptr;
 }

@@ -133,8 +133,8 @@ struct Kernels {
   bool multiplies_bytes;  // weights of 8 bits in groups by activations of 8 bits
   int64_t byte_inputs;    // of a row of a tile of bytes, except for matrix units
   int64_t element_bytes;  // size of an activation in tiles: 2 (bfloat16) or 4 (float32)
-  int64_t direct_rows;  // up to this number of rows, a panel is read once, from memory; more rows need it in the cache
-  int64_t streamed_rows;  // up to this number of rows, `multiply` reads a panel from its first byte to its last
+  int64_t direct_rows;    // up to this number of rows, a panel is not unpacked
+  int64_t streamed_rows;  // up to this number of rows, `multiply` reads a panel once, from its first byte to its last
   void (*lay_out_row)(const bf16* x, int64_t count, const Norm* norm, void* tile_row, int64_t num_tiles);
   // Null: the tiles are bfloat16.
   void (*lay_out_float_row)(const float* x, int64_t count, const Norm* norm, void* tile_row, int64_t num_tiles);

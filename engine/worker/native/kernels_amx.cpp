@@ -12,6 +12,7 @@ namespace glimpse {
 namespace {
 
 #include "vectors.h"
+#include "passes.h"
 #include "rows.h"
 #include "finish.h"
 #include "dots.h"

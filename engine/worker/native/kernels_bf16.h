@@ -3,6 +3,7 @@
 #pragma once
 
 #include "vectors.h"
+#include "passes.h"
 #include "rows.h"
 #include "finish.h"
 #include "dots.h"

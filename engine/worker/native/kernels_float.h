@@ -3,6 +3,7 @@
 #pragma once
 
 #include "vectors.h"
+#include "passes.h"
 #include "rows.h"
 #include "finish.h"
 #include "multiply.h"
@@ -30,7 +31,7 @@ constexpr Kernels kFloatKernels{
     kByteInputs,
     4,
     kDirectRows,
-    kLanes == 16 ? kDirectRows : 1,
+    kLanes == 16 ? kFewRows : 1,
     lay_out_row<bf16>,
     lay_out_row<float>,
     nullptr,

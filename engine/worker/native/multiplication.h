@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <new>
 
 #include "activations.h"
 #include "adaptation.h"
@@ -18,7 +19,6 @@ struct Blocking {
 
 constexpr int64_t kCacheBytes = 1 << 20;      // bytes of activations, or of sums, that stay in the L2 cache
 constexpr int64_t kCachedRows = 512;          // up to this number of rows, weights are read once
-constexpr int64_t kAheadBytes = 4 << 10;      // prefetch distance of weights that are not read in order
 constexpr int64_t kFewBlocks = 4;             // blocks of matrix units whose sums stay in the L1 cache
 constexpr int64_t kFewBlocksBytes = 5 << 18;  // bytes of their activations that stay in the L2 cache
 constexpr int64_t kFinishingPace = 2;         // rows that are finished in each step of another block
@@ -88,14 +88,17 @@ class Multiplication {
       if (fits) return {rows, num_panels, x_.num_steps()};
       return {rows, std::min(kGroupedPanels, num_panels), kCachedBytes / kStepBytes};
     }
-    if (x_.rows() <= kernels_.direct_rows && !unpack_) return {rows, num_panels, x_.num_steps()};
+    if (x_.rows() <= kernels_.streamed_rows) return {rows, num_panels, x_.num_steps()};
     if (!unpack_ || x_.has_integers()) return {rows, 1, std::max<int64_t>(1, kPanelBytes / part_step_bytes())};
     // Each group of panels reads all activations, from beyond the L2 cache if they do not fit.
     const int64_t panels = fits ? 1 : std::min(kGroupedFloatPanels, num_panels);
     return {rows, panels, kUnpackedBytes / part_step_bytes()};
   }
 
-  bool has_one_block() const { return x_.rows() <= x_.block_rows() && whole_ && !unpack_; }
+  // Whether each panel is read once, from memory.
+  bool has_one_block() const {
+    return x_.rows() <= std::min(x_.block_rows(), kernels_.streamed_rows) && whole_ && !unpack_;
+  }
 
   // Whether matrix units multiply two to four blocks, which takes about as long as reading the weights from memory.
   bool has_few_blocks() const {
@@ -116,9 +119,8 @@ class Multiplication {
       block.index = panel;
       block.panel = packed(panel, 0);
       block.sums = sums_;
-      const int64_t ahead_bytes = x_.rows() <= kernels_.streamed_rows ? streamed_ahead_bytes : kAheadBytes;
-      block.lines_ahead = ahead_bytes ? step_bytes(weight_) / 64 : 0;
-      block.ahead = block.panel + ahead_bytes;
+      block.lines_ahead = streamed_ahead_bytes ? step_bytes(weight_) / 64 : 0;
+      block.ahead = block.panel + streamed_ahead_bytes;
       block.added = sums_of(num_sums()) + (panel - panels.begin) * x_.rows() * kPanelWidth;
       block.added_rows = added_rows;
       kernels_.multiply(block, weight_);
@@ -138,8 +140,8 @@ class Multiplication {
     for (int64_t part = 0; part < parts; ++part) {
       const Range steps{x_.num_steps() * part / parts, x_.num_steps() * (part + 1) / parts};
       for (int64_t index = 0; index < num_blocks_; ++index) {
-        Block& block = blocks[index];
-        block = x_.block(index * x_.block_rows(), x_.rows(), steps.begin, steps.end);
+        Block& block =
+            *new (blocks + index) Block(x_.block(index * x_.block_rows(), x_.rows(), steps.begin, steps.end));
         block.index = panel;
         block.panel = packed(panel, steps.begin);
         block.sums = sums_of(turn_ * num_blocks_ + index);
@@ -167,8 +169,9 @@ class Multiplication {
     const char* next = weights + (ends ? panel_bytes(weight_) : (steps.end - steps.begin) * step_bytes(weight_));
     if (unpack_) unpack_(weights, (steps.end - steps.begin) * step_bytes(weight_) / kLineBytes, unpacked_);
     for (int64_t index = 0; index < num_blocks; ++index) {
-      Block& block = blocks_[turn_ ^= 1];
-      block = x_.block(rows.begin + index * x_.block_rows(), rows.end, steps.begin, steps.end);
+      // In its place, since a copy would wait for the members that have just been stored.
+      Block& block = *new (blocks_ + (turn_ ^= 1))
+                         Block(x_.block(rows.begin + index * x_.block_rows(), rows.end, steps.begin, steps.end));
       block.index = panel;
       block.panel = weights;
       if (unpack_) {

@@ -33,16 +33,15 @@ static inline void move_sums(const Block& block, int64_t first, int64_t tile,
 
 // Multiplies rows [first, first + kRows) by kTiles tiles of a panel as it is stored.
 template <int kRows, int kTiles>
-static inline void multiply_packed(const Block& block, int64_t first, int64_t tile) {
+static inline void multiply_packed(const Block& block, Prefetches& prefetches, int64_t first, int64_t tile) {
   f32v sums[kRows][kTiles * kTileVectors];
   move_sums<kRows, kTiles, false>(block, first, tile, sums);
   const float* x = reinterpret_cast<const float*>(block.tiles) + first * kTileInputs;
-  const char* ahead = block.ahead;
   for (int64_t step = 0; step < block.num_steps; ++step, x += kTileElements) {
     const char* weights = block.panel + step * kStepBytes + tile * 64;
     for (int i = 0; i < kTileInputs / kLineInputs; ++i) {
       const char* line = weights + i * kLineBytes;
-      if (tile == 0) prefetch_part(ahead, block.lines_ahead, i, kTileInputs / kLineInputs);
+      prefetches.prefetch_part(i, kTileInputs / kLineInputs);
       for (int place = 0; place < kLineInputs; ++place) {
         f32v weight[kTiles * kTileVectors];
 #pragma GCC unroll 16
@@ -56,24 +55,21 @@ static inline void multiply_packed(const Block& block, int64_t first, int64_t ti
         }
       }
     }
-    ahead += block.lines_ahead * 64;
+    prefetches.end_step();
   }
   move_sums<kRows, kTiles, true>(block, first, tile, sums);
 }
 
 // Multiplies rows [first, first + kRows) by kTiles tiles of a panel in float32, as it is stored or from `unpack_panel`.
 template <int kRows, int kTiles>
-static inline void multiply_unpacked(const Block& block, int64_t first, int64_t tile) {
+static inline void multiply_unpacked(const Block& block, Prefetches& prefetches, int64_t first, int64_t tile) {
   f32v sums[kRows][kTiles * kTileVectors];
   move_sums<kRows, kTiles, false>(block, first, tile, sums);
   const float* x = reinterpret_cast<const float*>(block.tiles) + first * kTileInputs;
   const float* weights = reinterpret_cast<const float*>(block.panel) + tile * 16;
-  const char* ahead = block.ahead;
   for (int64_t step = 0; step < block.num_steps; ++step, x += kTileElements, weights += kTileInputs * kPanelWidth) {
-    if (tile == 0 && first == 0) {
-      for (int64_t i = 0; i < block.lines_ahead; ++i) prefetch_to_l2(ahead + i * 64);
-      ahead += block.lines_ahead * 64;
-    }
+    prefetches.prefetch_part(0, 1);
+    prefetches.end_step();
 #pragma GCC unroll 8
     for (int i = 0; i < kTileInputs; ++i) {
       f32v weight[kTiles * kTileVectors];
@@ -91,30 +87,29 @@ static inline void multiply_unpacked(const Block& block, int64_t first, int64_t 
 }
 
 template <int kRows, int kTiles, bool kUnpacked>
-static inline void multiply_rows(const Block& block, int64_t first, int64_t tile) {
-  if constexpr (kUnpacked) multiply_unpacked<kRows, kTiles>(block, first, tile);
-  else multiply_packed<kRows, kTiles>(block, first, tile);
+static inline void multiply_rows(const Block& block, Prefetches& prefetches, int64_t first, int64_t tile) {
+  if constexpr (kUnpacked) multiply_unpacked<kRows, kTiles>(block, prefetches, first, tile);
+  else multiply_packed<kRows, kTiles>(block, prefetches, first, tile);
 }
 
 // Multiplies `rows` rows, at most kRows, by both tiles of a panel.
 template <int kRows, bool kUnpacked>
-static void multiply_up_to(const Block& block, int64_t first, int64_t rows) {
+static void multiply_up_to(const Block& block, Prefetches& prefetches, int64_t first, int64_t rows) {
   if constexpr (kRows > 0) {
-    if (rows < kRows) return multiply_up_to<kRows - 1, kUnpacked>(block, first, rows);
-    if constexpr (kRows <= kRowsOfPanel) return multiply_rows<kRows, 2, kUnpacked>(block, first, 0);
-    multiply_rows<kRows, 1, kUnpacked>(block, first, 0);
-    multiply_rows<kRows, 1, kUnpacked>(block, first, 1);
+    if (rows < kRows) return multiply_up_to<kRows - 1, kUnpacked>(block, prefetches, first, rows);
+    if constexpr (kRows <= kRowsOfPanel) return multiply_rows<kRows, 2, kUnpacked>(block, prefetches, first, 0);
+    multiply_rows<kRows, 1, kUnpacked>(block, prefetches, first, 0);
+    multiply_rows<kRows, 1, kUnpacked>(block, prefetches, first, 1);
   }
 }
 
-// Divides the rows evenly: 16 rows are 6, 5 and 5 of them rather than 6, 6 and 4.
 template <bool kUnpacked>
 static void multiply_all(const Block& block) {
-  for (int64_t row = 0, parts = ceil_div(block.rows, kFewRows); row < block.rows; --parts) {
-    int64_t rows = ceil_div(block.rows - row, parts);
-    multiply_up_to<kFewRows, kUnpacked>(block, row, rows);
-    row += rows;
-  }
+  multiply_few_at_a_time<kFewRows, 1>(
+      block, [](int64_t rows) { return rows <= kRowsOfPanel ? 1 : 2; },
+      [&](Prefetches& prefetches, int64_t first, int64_t rows) {
+        multiply_up_to<kFewRows, kUnpacked>(block, prefetches, first, rows);
+      });
 }
 
 static void unpack_panel(const char* panel, int64_t num_lines, void* memory) {

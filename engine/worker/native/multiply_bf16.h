@@ -15,6 +15,7 @@ constexpr int bf16_vectors(int rows) {
 // those of paired rows are mixed.
 template <int kRows, int kVectors, bool kStore>
 static inline void move_bf16_sums(const Block& block, int64_t first, int64_t vector, f32v (&sums)[kRows][kVectors]) {
+  float* const stored = block.sums + place_of_sums(first, vector);
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; row += kPaired)
 #pragma GCC unroll 16
@@ -23,7 +24,7 @@ static inline void move_bf16_sums(const Block& block, int64_t first, int64_t vec
 #pragma GCC unroll 2
       for (int half = 0; half < kPaired; ++half) {
         f32v& sum = sums[row + half][v];
-        float* place = sums_of_vector(block, first + row + half, vector + v);
+        float* place = stored + place_of_sums(row + half, v);
         if (kStore) store(place, sum);
         else sum = block.adds ? load<f32v>(place) : f32v{};
       }
@@ -34,15 +35,14 @@ static inline void move_bf16_sums(const Block& block, int64_t first, int64_t vec
 // Multiplies rows [first, first + kRows) by vectors of a panel from `vector` on. Loops over sums are unrolled by name:
 // GCC 12 would else take them through memory at both ends.
 template <int kRows, int kVectors>
-static inline void multiply_bf16_rows(const Block& block, int64_t first, int64_t vector) {
+static inline void multiply_bf16_rows(const Block& block, Prefetches& prefetches, int64_t first, int64_t vector) {
   f32v sums[kRows][kVectors];
   move_bf16_sums<kRows, kVectors, false>(block, first, vector, sums);
-  const char* ahead = block.ahead;
   for (int64_t step = 0; step < block.num_steps; ++step) {
     const char* weights = block.panel + step * kStepBytes + vector * (4 * kLanes);
     const char* x = block.tiles + step * kTileBytes + first * 64;
     for (int line = 0; line < 16; line += kPaired) {
-      if (vector == 0) prefetch_part(ahead, block.lines_ahead, line / kPaired, 16 / kPaired);
+      prefetches.prefetch_part(line / kPaired, 16 / kPaired);
       i32v parts[kVectors][kPaired];
       for (int v = 0; v < kVectors; ++v)
         for (int half = 0; half < kPaired; ++half)
@@ -57,22 +57,25 @@ static inline void multiply_bf16_rows(const Block& block, int64_t first, int64_t
             sums[row + half][v] = add_bf16(sums[row + half][v], parts[v][half], inputs);
       }
     }
-    ahead += block.lines_ahead * 64;
+    prefetches.end_step();
   }
   move_bf16_sums<kRows, kVectors, true>(block, first, vector, sums);
 }
 
 // Multiplies `rows` rows, at most kRows, by both tiles of a panel.
 template <int kRows>
-static void multiply_bf16_up_to(const Block& block, int64_t first, int64_t rows) {
+static void multiply_bf16_up_to(const Block& block, Prefetches& prefetches, int64_t first, int64_t rows) {
   if constexpr (kRows > 0) {
-    if (rows <= kRows - kPaired) return multiply_bf16_up_to<kRows - kPaired>(block, first, rows);
+    if (rows <= kRows - kPaired) return multiply_bf16_up_to<kRows - kPaired>(block, prefetches, first, rows);
     for (int64_t vector = 0; vector < 2 * kTileVectors; vector += bf16_vectors(kRows))
-      multiply_bf16_rows<kRows, bf16_vectors(kRows)>(block, first, vector);
+      multiply_bf16_rows<kRows, bf16_vectors(kRows)>(block, prefetches, first, vector);
   }
 }
 
 static void multiply_bf16(const Block& block) {
-  for (int64_t row = 0; row < block.rows; row += kFewRows)
-    multiply_bf16_up_to<kFewRows>(block, row, block.rows - row < kFewRows ? block.rows - row : kFewRows);
+  multiply_few_at_a_time<kFewRows, kPaired>(
+      block, [](int64_t rows) { return 2 * kTileVectors / bf16_vectors(rows); },
+      [&](Prefetches& prefetches, int64_t first, int64_t rows) {
+        multiply_bf16_up_to<kFewRows>(block, prefetches, first, rows);
+      });
 }

@@ -58,7 +58,8 @@ static inline __attribute__((always_inline)) void add_block(const char* weights,
 
 // Multiplies rows [first, first + kRows) by vectors of a panel from `vector` on.
 template <int kBits, int kRows, int kGroupVectors>
-static inline void multiply_groups(const Block& block, const Weight& weight, int64_t first, int64_t vector) {
+static inline void multiply_groups(const Block& block, const Weight& weight, Prefetches& shared, int64_t first,
+                                   int64_t vector) {
   constexpr int64_t kBlockBytes = kTileInputs * kPanelWidth * kBits / 8;  // 32 inputs of a panel
   const int64_t num_blocks = weight.group_size / kTileInputs;
   int64_t feature = (block.index * num_steps(weight) + block.first_step) * kPanelWidth + vector * kLanes;
@@ -66,46 +67,53 @@ static inline void multiply_groups(const Block& block, const Weight& weight, int
   const char* weights = block.panel + vector * (4 * kLanes);
   const char* x = block.tiles + first * kByteInputs;
   const GroupRow* groups = block.groups + first;
-  const char* ahead = block.ahead;
-  const auto place = [&](int row, int v) { return sums_of_vector(block, first + row, vector + v); };
+  Prefetches prefetches = shared;  // a copy, which stays in registers
+  float* const stored = block.sums + place_of_sums(first, vector);
   for (int row = 0; row < kRows; ++row)
     for (int v = 0; v < kGroupVectors; ++v)
-      if (!block.adds) store(place(row, v), f32v{});
+      if (!block.adds) store(stored + place_of_sums(row, v), f32v{});
   for (int64_t step = 0; step < block.num_steps; ++step) {
     i32v sums[kRows][kGroupVectors]{};
     for (int64_t i = 0; i < num_blocks; ++i, weights += kBlockBytes, x += kTileRows * kTileInputs) {
-      if (vector == 0) prefetch_part(ahead, block.lines_ahead, i, num_blocks);
+      prefetches.prefetch_part(i, num_blocks);
       add_block<kBits, kRows, kGroupVectors>(weights, x, sums);
     }
-    ahead += block.lines_ahead * 64;
+    prefetches.end_step();
     for (int row = 0; row < kRows; row += kPaired)
       for (int v = 0; v < kGroupVectors; ++v) separate_rows(sums[row][v], sums[row + kPaired - 1][v]);
     for (int v = 0; v < kGroupVectors; ++v) {
       const f32v scales = numbers.scales(feature + v * kLanes), minima = numbers.minima(feature + v * kLanes);
-      for (int row = 0; row < kRows; ++row)  // added in memory, since registers are needed for the next group
-        store(place(row, v), add_group(load<f32v>(place(row, v)), sums[row][v], scales, minima, groups[row]));
+      for (int row = 0; row < kRows; ++row) {  // added in memory, since registers are needed for the next group
+        float* place = stored + place_of_sums(row, v);
+        store(place, add_group(load<f32v>(place), sums[row][v], scales, minima, groups[row]));
+      }
     }
     feature += kPanelWidth;
     groups += kTileRows;
   }
+  shared = prefetches;
 }
 
 // Multiplies `rows` rows, at most kRows, by both tiles of a panel. A row that is paired with none has one beyond them,
 // which a tile has, too.
 template <int kBits, int kRows>
-static void multiply_groups_up_to(const Block& block, const Weight& weight, int64_t first, int64_t rows) {
+static void multiply_groups_up_to(const Block& block, const Weight& weight, Prefetches& prefetches, int64_t first,
+                                  int64_t rows) {
   if constexpr (kRows > 0) {
-    if (rows <= kRows - kPaired) return multiply_groups_up_to<kBits, kRows - kPaired>(block, weight, first, rows);
+    if (rows <= kRows - kPaired)
+      return multiply_groups_up_to<kBits, kRows - kPaired>(block, weight, prefetches, first, rows);
     for (int64_t vector = 0; vector < 2 * kTileVectors; vector += group_vectors(kRows))
-      multiply_groups<kBits, kRows, group_vectors(kRows)>(block, weight, first, vector);
+      multiply_groups<kBits, kRows, group_vectors(kRows)>(block, weight, prefetches, first, vector);
   }
 }
 
 template <int kBits>
 static void multiply_bits(const Block& block, const Weight& weight) {
-  for (int64_t row = 0; row < block.rows; row += kGroupRows)
-    multiply_groups_up_to<kBits, kGroupRows>(block, weight, row,
-                                             block.rows - row < kGroupRows ? block.rows - row : kGroupRows);
+  multiply_few_at_a_time<kGroupRows, kPaired>(
+      block, [](int64_t rows) { return 2 * kTileVectors / group_vectors(rows); },
+      [&](Prefetches& prefetches, int64_t first, int64_t rows) {
+        multiply_groups_up_to<kBits, kGroupRows>(block, weight, prefetches, first, rows);
+      });
 }
 
 static void multiply_bytes(const Block& block, const Weight& weight) {

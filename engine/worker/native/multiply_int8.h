@@ -58,7 +58,8 @@ static inline __attribute__((always_inline)) void add_lines(int64_t lines, const
 
 // Multiplies rows [first, first + kRows) by vectors of a panel from `vector` on.
 template <int kRows, int kVectors, bool kGroups, bool kUnpacked>
-static inline void multiply_int8_rows(const Block& block, const Weight& weight, int64_t first, int64_t vector) {
+static inline void multiply_int8_rows(const Block& block, const Weight& weight, Prefetches& shared, int64_t first,
+                                      int64_t vector) {
   constexpr int64_t kSteps = kGroups ? 1 : kGroupSteps;
   const int64_t inputs_of_step = kGroups ? weight.group_size : 64;
   const int64_t inputs = kGroups ? inputs_of_block(weight) : kTileInputs, lines = inputs / 4;  // multiplied at a time
@@ -67,18 +68,16 @@ static inline void multiply_int8_rows(const Block& block, const Weight& weight, 
   const char* weights = block.panel + vector * (4 * kLanes);
   const char* x = block.tiles + first * (2 * kTileInputs);
   int64_t input = block.first_step * inputs_of_step % kTileInputs;  // from the first tile of activations on
-  const char* ahead = block.ahead;
+  Prefetches prefetches = shared;                                   // a copy, which stays in registers
   const GroupRow* groups = block.groups + first;
-  const auto place = [&](int row, int v) { return sums_of_vector(block, first + row, vector + v); };
+  float* const stored = block.sums + place_of_sums(first, vector);
   for (int64_t step = 0; step < block.num_steps; groups += kTileRows) {
     i32v sums[num_chains(kRows)][kRows][kVectors]{};
     const int64_t end = step + kSteps < block.num_steps ? step + kSteps : block.num_steps;
     const bool adds = block.adds || step > 0;
     for (; step < end; ++step) {
-      if (vector == 0) {
-        for (int64_t i = 0; i < block.lines_ahead; ++i) prefetch_to_l2(ahead + i * 64);
-        ahead += block.lines_ahead * 64;
-      }
+      prefetches.prefetch_part(0, 1);
+      prefetches.end_step();
 #pragma GCC unroll 1
       for (int64_t i = 0; i < inputs_of_step; i += inputs, input += inputs) {
         add_lines<kRows, kVectors, kGroups, kUnpacked>(lines, weights, x + 2 * place_of(input), sums);
@@ -91,36 +90,37 @@ static inline void multiply_int8_rows(const Block& block, const Weight& weight, 
       const f32v minima = kGroups ? numbers.minima(feature + v * kLanes) : f32v{};
 #pragma GCC unroll 16
       for (int row = 0; row < kRows; ++row) {
-        const f32v before = adds ? load<f32v>(place(row, v)) : f32v{};
+        float* place = stored + place_of_sums(row, v);
+        const f32v before = adds ? load<f32v>(place) : f32v{};
         i32v sum = sums[0][row][v];
         if (num_chains(kRows) == 2) sum = total_of_halves(sum, sums[num_chains(kRows) - 1][row][v]);
-        store(place(row, v), kGroups
-                                 ? add_group(before, sum, scales, minima, groups[row])
-                                 : multiply_add(__builtin_convertvector(sum, f32v), splat(groups[row].scale), before));
+        store(place, kGroups ? add_group(before, sum, scales, minima, groups[row])
+                             : multiply_add(__builtin_convertvector(sum, f32v), splat(groups[row].scale), before));
       }
     }
     feature += kPanelWidth;
   }
+  shared = prefetches;
 }
 
 // Multiplies `rows` rows, at most kRows, by both tiles of a panel.
 template <int kRows, bool kGroups, bool kUnpacked>
-static void multiply_int8_up_to(const Block& block, const Weight& weight, int64_t first, int64_t rows) {
+static void multiply_int8_up_to(const Block& block, const Weight& weight, Prefetches& prefetches, int64_t first,
+                                int64_t rows) {
   if constexpr (kRows > 0) {
-    if (rows < kRows) return multiply_int8_up_to<kRows - 1, kGroups, kUnpacked>(block, weight, first, rows);
+    if (rows < kRows) return multiply_int8_up_to<kRows - 1, kGroups, kUnpacked>(block, weight, prefetches, first, rows);
     for (int64_t vector = 0; vector < 2 * kTileVectors; vector += int8_vectors(kRows))
-      multiply_int8_rows<kRows, int8_vectors(kRows), kGroups, kUnpacked>(block, weight, first, vector);
+      multiply_int8_rows<kRows, int8_vectors(kRows), kGroups, kUnpacked>(block, weight, prefetches, first, vector);
   }
 }
 
-// Divides the rows evenly: 16 rows are 6, 5 and 5 of them rather than 6, 6 and 4.
 template <bool kGroups, bool kUnpacked>
 static void multiply_int8_all(const Block& block, const Weight& weight) {
-  for (int64_t row = 0, parts = ceil_div(block.rows, kInt8Rows); row < block.rows; --parts) {
-    const int64_t rows = ceil_div(block.rows - row, parts);
-    multiply_int8_up_to<kInt8Rows, kGroups, kUnpacked>(block, weight, row, rows);
-    row += rows;
-  }
+  multiply_few_at_a_time<kInt8Rows, 1>(
+      block, [](int64_t rows) { return 2 * kTileVectors / int8_vectors(rows); },
+      [&](Prefetches& prefetches, int64_t first, int64_t rows) {
+        multiply_int8_up_to<kInt8Rows, kGroups, kUnpacked>(block, weight, prefetches, first, rows);
+      });
 }
 
 template <bool kGroups>

@@ -24,8 +24,8 @@ static inline Element* row_in_tiles(void* tiles, int64_t row, int64_t num_tiles)
   return static_cast<Element*>(tiles) + (row / kTileRows) * num_tiles * kTileElements + (row % kTileRows) * kTileInputs;
 }
 
-// The place of an input in a row of tiles.
-static inline int64_t place_of(int64_t input) { return input / kTileInputs * kTileElements + input % kTileInputs; }
+// The place of an input in a row of tiles. Numbers without a sign are divided by a shift alone.
+static inline int64_t place_of(uint64_t input) { return input / kTileInputs * kTileElements + input % kTileInputs; }
 
 template <class T>
 static inline f32v part(const T* x, int64_t i, int64_t count) {
@@ -63,20 +63,22 @@ static void lay_out_row(const T* x, int64_t count, const Norm* norm, void* tile_
   }
 }
 
-// Consecutive inputs of a row of tiles; in another order if `order` is not null.
+// Consecutive inputs of a row of tiles; in another order if there is one.
+template <bool kOrdered>
 static inline f32v load_inputs(const Element* row, int64_t first, const int32_t* order) {
-  if (!order) return load_element(row + place_of(first));
+  if (!kOrdered) return load_element(row + place_of(first));
   Element inputs[kLanes];
   for (int lane = 0; lane < kLanes; ++lane) inputs[lane] = row[place_of(order[first + lane])];
   return load_element(inputs);
 }
 
 // The largest magnitude of a part of a row of tiles; a tiny number if all are 0.
-static float largest_magnitude(const Element* row, int64_t first, int64_t end, const int32_t* order = nullptr) {
+template <bool kOrdered = false>
+static inline float largest_magnitude(const Element* row, int64_t first, int64_t end, const int32_t* order = nullptr) {
   f32v largest{};
   for (int64_t i = first; i < end; i += kLanes) {
-    f32v value = load_inputs(row, i, order);
-    f32v size = value < 0.0f ? -value : value;
+    const f32v value = load_inputs<kOrdered>(row, i, order);
+    const f32v size = reinterpret_cast<f32v>(reinterpret_cast<i32v>(value) & 0x7fffffff);
     largest = size > largest ? size : largest;
   }
   const float limit = maximum(largest);
@@ -116,17 +118,22 @@ static inline void store_wide(void* values, int64_t input, i32v whole) {
   else store(static_cast<int16_t*>(values) + place_of(input), __builtin_convertvector(swap_middle(whole), i16v));
 }
 
-template <bool kWide>
-static GroupRow quantize_group(const Element* row, int64_t first, int64_t end, const Groups& groups, void* values) {
-  const float most = static_cast<float>(groups.most), limit = largest_magnitude(row, first, end, groups.order);
+template <bool kWide, bool kTiles, bool kOrdered>
+static inline GroupRow quantize_group(const Element* row, int64_t first, int64_t end, const Groups& groups,
+                                      void* values) {
+  const float limit = largest_magnitude<kOrdered>(row, first, end, groups.order);
+  const float most = static_cast<float>(groups.most), factor = most / limit;
   i32v total{};
   for (int64_t i = first; i < end; i += kLanes) {
-    const i32v whole = round_to_integers(load_inputs(row, i, groups.order), most / limit);
-    if (groups.tile_inputs) store_in_tiles<kWide>(groups, i, whole, values);
+    const i32v whole = round_to_integers(load_inputs<kOrdered>(row, i, groups.order), factor);
+    if (kTiles) store_in_tiles<kWide>(groups, i, whole, values);
     else if (kWide) store_wide(values, i, whole);
-    else
-      store_bytes<false>(static_cast<int8_t*>(values) + i / kByteInputs * (kTileRows * kByteInputs) + i % kByteInputs,
-                         0, whole);
+    else {
+      const uint64_t input = i;
+      store_bytes<false>(
+          static_cast<int8_t*>(values) + input / kByteInputs * (kTileRows * kByteInputs) + input % kByteInputs, 0,
+          whole);
+    }
     total += whole;
   }
   const float scale = limit / most;
@@ -134,20 +141,27 @@ static GroupRow quantize_group(const Element* row, int64_t first, int64_t end, c
 }
 
 // A group of all rows before the next group: memory is read in its order fastest.
-template <bool kWide>
-static void quantize_groups(const Element* tile_row, int64_t num_rows, const Groups& groups, char* values,
+template <bool kWide, bool kTiles, bool kOrdered>
+static void quantize_groups(const Element* tile_row, int64_t num_rows, const Groups groups, char* values,
                             GroupRow* rows) {
   for (int64_t first = 0; first < groups.num_inputs; first += groups.size, rows += kTileRows) {
     const int64_t end = first + groups.size < groups.num_inputs ? first + groups.size : groups.num_inputs;
     for (int64_t row = 0; row < num_rows; ++row)
-      rows[row] =
-          quantize_group<kWide>(tile_row + row * kTileInputs, first, end, groups, values + row * groups.row_bytes);
+      rows[row] = quantize_group<kWide, kTiles, kOrdered>(tile_row + row * kTileInputs, first, end, groups,
+                                                          values + row * groups.row_bytes);
   }
 }
 
+template <bool kWide, bool kTiles>
+static void quantize_in_order(const void* tile_row, int64_t num_rows, const Groups& groups, void* values,
+                              GroupRow* rows) {
+  const auto quantize = groups.order ? quantize_groups<kWide, kTiles, true> : quantize_groups<kWide, kTiles, false>;
+  quantize(static_cast<const Element*>(tile_row), num_rows, groups, static_cast<char*>(values), rows);
+}
+
 static void quantize_rows(const void* tile_row, int64_t num_rows, const Groups& groups, void* values, GroupRow* rows) {
-  const Element* first = static_cast<const Element*>(tile_row);
-  char* to = static_cast<char*>(values);
-  if (groups.wide) quantize_groups<true>(first, num_rows, groups, to, rows);
-  else quantize_groups<false>(first, num_rows, groups, to, rows);
+  const auto quantize = groups.wide
+                            ? (groups.tile_inputs ? quantize_in_order<true, true> : quantize_in_order<true, false>)
+                            : (groups.tile_inputs ? quantize_in_order<false, true> : quantize_in_order<false, false>);
+  quantize(tile_row, num_rows, groups, values, rows);
 }

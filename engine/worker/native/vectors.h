@@ -41,11 +41,6 @@ static inline void store(void* to, T value) {
 // For kernels that take longer for a cache line than the memory does: the L1 cache would lose it before it is used.
 [[maybe_unused]] static inline void prefetch_to_l2(const char* address) { __builtin_prefetch(address, 0, 2); }
 
-// Prefetches every `parts`th of the lines, from `part` on: all at once would take the buffers that loads need.
-[[maybe_unused]] static inline void prefetch_part(const char* ahead, int64_t lines, int64_t part, int64_t parts) {
-  for (int64_t i = part; i < lines; i += parts) prefetch_to_l2(ahead + i * 64);
-}
-
 static inline f32v widen(u16v value) { return reinterpret_cast<f32v>(__builtin_convertvector(value, u32v) << 16); }
 
 #if !GLIMPSE_BF16
