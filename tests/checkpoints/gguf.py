@@ -181,10 +181,7 @@ def write_gguf(
         part, converted = stored_name.split(".")[-2], _conversion(name, architecture).forward(tensor.float(), config)
         own_kind = "F32" if PRECISE.search(name) else others.get(part, most)
         add_tensor(writer, stored_name, converted.numpy(), own_kind, generator)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return min(file.parent.glob(f"{file.stem}-00001-of-*.gguf")) if most_tensors else file
 
 
@@ -407,6 +404,14 @@ def random_blocks(kind: str, num_blocks: int, generator: np.random.Generator) ->
         factors = largest.get(kind, 1e-2) * generator.uniform(0.5, 1, num_blocks).astype("<f2")
         blocks[:, place : place + 2] = factors.view(np.uint8).reshape(-1, 2)
     return blocks
+
+
+def finish(writer: GGUFWriter) -> None:
+    """Writes the file."""
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def add_tensor(writer: GGUFWriter, name: str, values: np.ndarray, kind: str, generator: np.random.Generator) -> None:

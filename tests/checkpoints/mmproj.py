@@ -16,7 +16,7 @@ from gguf.quants import dequantize, quantize
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tests.checkpoints.gguf import PRECISE, add_tensor, permuted, write_gguf
+from tests.checkpoints.gguf import PRECISE, add_tensor, finish, permuted, write_gguf
 
 Entries = Mapping[str, Any]
 """Metadata: a number, a text, a truth value or a list by each key; None where there is none."""
@@ -129,10 +129,7 @@ def write_mmproj(
         values = tensor.float() + 1 if stored == "mm.soft_emb_norm.weight" else tensor.float()
         own_kind = "F32" if PRECISE.search(stored) else kind
         add_tensor(writer, stored, values.contiguous().numpy(), own_kind, np.random.default_rng(0))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return file
 
 

@@ -30,7 +30,7 @@ from glimpse.engine.core.plan import (
 from glimpse.engine.core.request import ModelSpec, namespace_key
 from glimpse.engine.errors import OutOfDeviceMemoryError
 from glimpse.engine.protocol.media import MediaSpan
-from glimpse.engine.protocol.messages import Embed, Generate, MediaInput, Sibling, Step
+from glimpse.engine.protocol.messages import Embed, Generate, MediaInput, Sibling, Step, TokenEvent
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from glimpse.engine.protocol.sampling_params import Grammar, SamplingParams
 from glimpse.media.kind import MediaKind
@@ -501,6 +501,15 @@ def run_until_idle(core: Core, max_steps: int = 1000) -> list[Step]:
         assert len(steps) < max_steps, "no progress"
         steps.append(core.step())
     return steps
+
+
+def events_of(core: Core) -> list[TokenEvent]:
+    """Steps until there is no work left, and returns what all steps tell."""
+    return [event for step in run_until_idle(core) for event in step.events]
+
+
+def tokens_of(events: Iterable[TokenEvent]) -> list[int]:
+    return [token_id for event in events for token_id in event.token_ids]
 
 
 def answers(steps: Iterable[Step]) -> dict[str, list[int]]:

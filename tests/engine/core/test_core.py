@@ -20,6 +20,7 @@ from tests.engine.checking_runner import (
     PLACEHOLDER,
     VOCAB_SIZE,
     answers,
+    events_of,
     generate,
     image_input,
     make_core,
@@ -191,7 +192,7 @@ def test_encoded_media_are_reported_with_first_token_and_finish(prefix_caching: 
     media = [image_input("cat", 1, 3), image_input("cat", 4, 3), image_input("dog", 7, 3)]
     for name in ("cold", "warm"):
         core.submit(generate(name, [1, *[PLACEHOLDER] * 9, 1], *media, sampling=sampling))
-        reported = [event.stats.encoded_media for step in run_until_idle(core) for event in step.events]
+        reported = [event.stats.encoded_media for event in events_of(core)]
         # The second cat equals the first one.
         assert reported == ([[0, 2], [0, 2]] if name == "cold" else [[], []])
 
@@ -206,7 +207,7 @@ def test_of_equal_media_the_one_that_no_prefix_holds_is_encoded():
     core.submit(generate("other", [2, *[PLACEHOLDER] * 40], image_input("bird", 1, 40), sampling=sampling))
     run_until_idle(core)
     core.submit(generate("warm", [1, *[PLACEHOLDER] * 9, 1], cat, dog, again, sampling=sampling))
-    (event,) = (event for step in run_until_idle(core) for event in step.events)
+    (event,) = events_of(core)
     assert (event.stats.num_cached_tokens, event.stats.encoded_media) == (4, [1, 2])
 
 
@@ -254,7 +255,7 @@ def test_last_event_has_the_prompt_tokens_that_were_computed():
     core.cancel("cancelled")
     assert [event.stats.num_computed_prompt_tokens for event in core.step().events] == [8]
     core.submit(generate("finished", [1] * 10))
-    (event,) = (event for step in run_until_idle(core) for event in step.events)
+    (event,) = events_of(core)
     assert (event.stats.num_computed_prompt_tokens, event.stats.num_cached_tokens) == (10, 8)
 
 

@@ -10,10 +10,10 @@ from glimpse.engine.protocol.sampling_params import SamplingParams
 from tests.engine.checking_runner import (
     embed,
     embedding_of,
+    events_of,
     generate,
     image_input,
     make_core,
-    run_until_idle,
 )
 
 WORDS = [1, 2, 1, 1, 2, 2, 1, 2, 1, 1]
@@ -22,7 +22,7 @@ LONG_ANSWER = SamplingParams(max_tokens=12, ignore_eos=True)
 
 def last_events(core: Core) -> dict[str, TokenEvent]:
     """Runs all requests; returns the one event with `finish` of each."""
-    ended = [event for step in run_until_idle(core) for event in step.events if event.finish]
+    ended = [event for event in events_of(core) if event.finish]
     events = {event.request_id: event for event in ended}
     assert len(events) == len(ended)
     return events

@@ -10,7 +10,7 @@ from glimpse.engine.core.fairness.preemption import NUM_PROTECTED_TOKENS, NUM_SL
 from glimpse.engine.protocol.messages import BACKGROUND_PRIORITY as BACKGROUND
 from glimpse.engine.protocol.messages import FinishReason, Generate
 from glimpse.engine.protocol.sampling_params import SamplingParams
-from tests.engine.checking_runner import answers, generate, make_core, run_until_idle
+from tests.engine.checking_runner import answers, events_of, generate, make_core, run_until_idle
 
 
 def ask(
@@ -178,7 +178,7 @@ def test_priority_orders_the_requests_of_a_client():
     core.step()
     ask(core, "later", client="a", priority=1)
     ask(core, "sooner", client="a", priority=-1)
-    begun = [event.request_id for step in run_until_idle(core) for event in step.events]
+    begun = [event.request_id for event in events_of(core)]
     assert begun[-2:] == ["sooner", "later"]
 
 

@@ -15,7 +15,7 @@ from glimpse.engine.protocol.messages import FinishReason, Generate, TokenEvent
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.execution.sampler import SequenceSampler, sample, sample_with_draft_tokens
 from glimpse.engine.worker.loading.load_engine import load_core
-from tests.engine.checking_runner import EOS, answers, generate, make_core, run_until_idle
+from tests.engine.checking_runner import EOS, answers, generate, make_core, run_until_idle, tokens_of
 from tests.engine.levels import needs_kernels
 
 VOCAB_SIZE = 12
@@ -93,10 +93,6 @@ def run_script(
     steps = run_until_idle(core)
     assert core.scheduler.state.block_pool.num_used == 0
     return [event for step in steps for event in step.events], len(steps)
-
-
-def tokens_of(events: Sequence[TokenEvent]) -> list[int]:
-    return [token_id for event in events for token_id in event.token_ids]
 
 
 def test_repetition_takes_fewer_steps():

@@ -5,14 +5,14 @@ from msgspec.structs import replace
 
 from glimpse.engine.core.core import Core
 from glimpse.engine.protocol.messages import FinishReason, Generate, RequestStats, TokenEvent
-from tests.engine.checking_runner import generate, image_input, make_core, run_until_idle
+from tests.engine.checking_runner import events_of, generate, image_input, make_core
 
 WORDS = [1, 2, 1, 1, 2, 2, 1, 2, 1, 1, 2, 1, 2]
 
 
 def last_event(core: Core, request: Generate) -> TokenEvent:
     core.submit(request)
-    (event,) = [event for step in run_until_idle(core) for event in step.events if event.finish]
+    (event,) = [event for event in events_of(core) if event.finish]
     return event
 
 

@@ -17,7 +17,7 @@ from glimpse.engine.checkpoint.text.tokenizer import Tokenizer as Ours
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.engine.errors import CheckpointError
 from tests.checkpoints.corpus import corpus
-from tests.checkpoints.gguf import add_byte_level
+from tests.checkpoints.gguf import add_byte_level, finish
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 LLAMA3 = (
@@ -70,10 +70,7 @@ def write(folder: Path, add: Callable[[GGUFWriter], None], architecture: str = "
     folder.mkdir(exist_ok=True)
     writer = GGUFWriter(folder / WEIGHTS, architecture)
     add(writer)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return Gguf(folder / WEIGHTS)
 
 

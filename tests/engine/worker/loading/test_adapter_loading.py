@@ -21,6 +21,7 @@ from glimpse.engine.protocol.messages import FinishReason, LoadAdapter, TokenEve
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.loading.load_engine import load_core
 from tests.checkpoints.lora import make_adapter, merged
+from tests.engine.checking_runner import events_of, tokens_of
 from tests.engine.harness import make_prompt, request_of
 from tests.waiting import until
 
@@ -30,10 +31,6 @@ PROMPT = make_prompt(5, 40)
 
 def greedy(num_tokens: int) -> SamplingParams:
     return SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True)
-
-
-def tokens(events: list[TokenEvent]) -> list[int]:
-    return [token_id for event in events for token_id in event.token_ids]
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +69,9 @@ async def client(config: EngineConfig) -> AsyncIterator[EngineClient]:
 def answer_of(checkpoint: Path, config: EngineConfig, num_tokens: int) -> list[int]:
     """Returns the tokens of one rank."""
     alone = replace(config, model_path=str(checkpoint), tensor_parallel_size=1)
-    core, events = load_core(alone, on_progress=lambda _stage, _fraction: None).core, list[TokenEvent]()
+    core = load_core(alone, on_progress=lambda _stage, _fraction: None).core
     core.submit(request_of("alone", PROMPT, greedy(num_tokens)))
-    while core.has_work:
-        events += core.step().events
-    return tokens(events)
+    return tokens_of(events_of(core))
 
 
 async def ask(client: EngineClient, adapter: str, num_tokens: int = 8) -> list[TokenEvent]:
@@ -101,10 +96,10 @@ async def test_ranks_load_replace_and_unload_adapters_and_load_them_again_after_
     assert expected["a"][:8] != expected["b"][:8] != expected[""]
     assert (await load(client, "x", folder / "a")).finish is FinishReason.STOP
     running = asyncio.create_task(ask(client, "x", long))
-    assert tokens(await ask(client, "")) == expected[""]
+    assert tokens_of(await ask(client, "")) == expected[""]
     assert (await load(client, "x", folder / "b", in_place=True)).finish is FinishReason.STOP
-    assert tokens(await ask(client, "x")) == expected["b"][:8]  # no prefix of the other's is found
-    assert tokens(await running) == expected["a"]
+    assert tokens_of(await ask(client, "x")) == expected["b"][:8]  # no prefix of the other's is found
+    assert tokens_of(await running) == expected["a"]
     assert client.ready is not None
     before = client.ready.adapters
     assert client.pid is not None
@@ -112,7 +107,7 @@ async def test_ranks_load_replace_and_unload_adapters_and_load_them_again_after_
     for state in (EngineState.RESTARTING, EngineState.READY):
         await until(lambda state=state: client.state is state)
     assert client.ready.adapters == before
-    assert tokens(await ask(client, "x")) == expected["b"][:8]
+    assert tokens_of(await ask(client, "x")) == expected["b"][:8]
     unload = UnloadAdapter(request_id="unload", name="x")
     assert (await client.change_adapters(unload)).finish is FinishReason.STOP
     assert client.ready.adapters == {}
@@ -177,6 +172,6 @@ async def test_adapters_that_cannot_be_loaded_cost_their_requests_alone(
     for name, event in events.items():
         assert (event.error, str(folder.parent) in event.message) == (EngineErrorCode.UNSUPPORTED, False), name
         assert messages.get(name, "") in event.message
-    assert len(tokens(await running)) == 100
+    assert len(tokens_of(await running)) == 100
     assert (await load(client, "x", folder / "a")).finish is FinishReason.STOP
     await client.change_adapters(UnloadAdapter(request_id="end", name="x"))

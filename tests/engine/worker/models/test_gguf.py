@@ -27,7 +27,16 @@ from glimpse.engine.worker.loading.load_engine import load_model
 from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.loading.weight_conversion import make_converter
 from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
-from tests.checkpoints.gguf import MIXES, decoder_tensors, dequantized, fit_scale, permuted, random_blocks, write_gguf
+from tests.checkpoints.gguf import (
+    MIXES,
+    decoder_tensors,
+    dequantized,
+    finish,
+    fit_scale,
+    permuted,
+    random_blocks,
+    write_gguf,
+)
 from tests.checkpoints.text import make_text_checkpoint, make_wide_checkpoint
 from tests.engine.harness import Harness, make_prompt
 from tests.engine.levels import assert_stays_near_float32, needs_kernels
@@ -163,10 +172,7 @@ def test_blocks_are_dequantized_exactly(tmp_path: Path, kind: str) -> None:
     blocks = random_blocks(kind, 3000, np.random.default_rng(1))
     writer = GGUFWriter(tmp_path / "model.gguf", "qwen2")
     writer.add_tensor("blocks", blocks, raw_dtype=GGMLQuantizationType[kind])
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     ((_, read),) = gguf_tensors(tmp_path / "model.gguf", torch.device("cpu"))
     expected = torch.from_numpy(dequantize(blocks, GGMLQuantizationType[kind]))
     assert torch.equal(read(), expected)
@@ -185,10 +191,7 @@ def test_columns_of_heads_are_put_in_order(tmp_path: Path, kind: str, width: int
     writer.add_ssm_group_count(2)
     writer.add_ssm_time_step_rank(4)
     writer.add_tensor("blk.0.ssm_out.weight", blocks, raw_dtype=GGMLQuantizationType[kind])
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     ((name, read),) = gguf_tensors(tmp_path / "model.gguf", CPU)
     assert name == f"model.layers.0.linear_attn.out_proj.{what}"
     expected = torch.from_numpy(dequantize(blocks, GGMLQuantizationType[kind])).view(16, 4, width)[:, [0, 2, 1, 3]]
@@ -267,10 +270,7 @@ def test_llm_serves_a_file(tmp_path: Path) -> None:
 def test_refuses_a_type_that_is_not_served(tmp_path: Path) -> None:
     writer = GGUFWriter(tmp_path / "model.gguf", "qwen2")
     writer.add_tensor("blocks", np.zeros((2, 66), dtype=np.uint8), raw_dtype=GGMLQuantizationType.IQ2_XXS)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     with pytest.raises(CheckpointError, match=r"'blocks': type: expected one of F32, .*, got IQ2_XXS"):
         list(gguf_tensors(tmp_path / "model.gguf", torch.device("cpu")))
 

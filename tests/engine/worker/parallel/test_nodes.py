@@ -25,7 +25,7 @@ from glimpse.engine.client.engine_client import EngineClient
 from glimpse.engine.client.supervisor import ENGINE_COMMAND, EngineState
 from glimpse.engine.errors import CheckpointError, EngineErrorCode
 from glimpse.engine.protocol.config import DEFAULT_MASTER_PORT, EngineConfig, EngineOptions
-from glimpse.engine.protocol.messages import FinishReason, TokenEvent
+from glimpse.engine.protocol.messages import FinishReason
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.loading.load_engine import load_core
 from glimpse.engine.worker.loading.weight_files import SINGLE_NAME, checkpoint_digest
@@ -53,6 +53,7 @@ from glimpse.engine.worker.parallel.ranks import Ranks
 from glimpse.frames import framed
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.e2e.stack import free_ports
+from tests.engine.checking_runner import events_of, tokens_of
 from tests.engine.harness import make_prompt, request_of
 from tests.waiting import until
 
@@ -107,11 +108,7 @@ def sampling(max_tokens: int) -> SamplingParams:
 async def answer(client: EngineClient, request_id: str) -> list[int]:
     events = [event async for event in client.generate(request_of(request_id, PROMPT, sampling(10)))]
     assert events[-1].finish is FinishReason.LENGTH, events[-1].message
-    return tokens(events)
-
-
-def tokens(events: Sequence[TokenEvent]) -> list[int]:
-    return [token_id for event in events for token_id in event.token_ids]
+    return tokens_of(events)
 
 
 @pytest.fixture(scope="module")
@@ -126,10 +123,7 @@ def expected(tiny_checkpoint: Path) -> list[int]:
     )
     core = load_core(alone, on_progress=lambda _stage, _fraction: None).core
     core.submit(request_of("alone", PROMPT, sampling(10)))
-    events: list[TokenEvent] = []
-    while core.has_work:
-        events += core.step().events
-    return tokens(events)
+    return tokens_of(events_of(core))
 
 
 async def test_two_nodes_answer_as_one_and_a_lost_node_can_be_replaced(

@@ -33,6 +33,7 @@ from tests.checkpoints.phi3v import make_phi3v_checkpoint
 from tests.checkpoints.qwen2_audio import TOKEN_IDS, make_audio_checkpoint
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.text import make_text_checkpoint
+from tests.engine.checking_runner import events_of
 from tests.engine.harness import Prompt, make_prompt, request_of
 from tests.engine.idefics3_prompts import tiled_prompt
 from tests.engine.levels import needs_kernels
@@ -65,10 +66,7 @@ def _execute(runner: ModelRunner, plan: StepPlan) -> StepResult:
 def answer(core: Core, prompt: Prompt, max_tokens: int, adapter: str = "") -> list[TokenEvent]:
     sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, logprobs=5)
     core.submit(msgspec.structs.replace(request_of("r", prompt, sampling), adapter=adapter))
-    events: list[TokenEvent] = []
-    while core.has_work:
-        events += core.step().events
-    return events
+    return events_of(core)
 
 
 def logprobs(events: Sequence[TokenEvent]) -> list[dict[int, float]]:

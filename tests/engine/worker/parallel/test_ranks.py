@@ -29,6 +29,7 @@ from glimpse.engine.worker.loading.load_engine import load_core
 from glimpse.engine.worker.parallel.messages import Join, Load, Loaded, channel_to_rank
 from glimpse.engine.worker.parallel.ranks import Ranks
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
+from tests.engine.checking_runner import events_of, tokens_of
 from tests.engine.harness import Prompt, make_prompt, request_of
 from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
 from tests.engine.worker.models import test_deepseek_ocr2 as deepseek_ocr2
@@ -88,10 +89,9 @@ def answer(core: Core, prompts: Sequence[Prompt]) -> list[list[TokenEvent]]:
     events: dict[str, list[TokenEvent]] = {str(index): [] for index in range(len(prompts))}
     for request_id, prompt in zip(events, prompts, strict=True):
         core.submit(request(request_id, prompt))
-    while core.has_work:
-        for event in core.step().events:
-            assert event.error is None, event.message
-            events[event.request_id].append(event)
+    for event in events_of(core):
+        assert event.error is None, event.message
+        events[event.request_id].append(event)
     return list(events.values())
 
 
@@ -101,17 +101,6 @@ def embed(core: Core, prompts: Sequence[Prompt], pooling: PoolingParams) -> dict
         generate = request(str(index), prompt)
         core.submit(Embed(request_id=str(index), token_ids=generate.token_ids, media=generate.media, pooling=pooling))
     return {event.request_id: np.frombuffer(event.embedding, dtype="<f4") for event in events_of(core)}
-
-
-def events_of(core: Core) -> list[TokenEvent]:
-    events: list[TokenEvent] = []
-    while core.has_work:
-        events += core.step().events
-    return events
-
-
-def tokens(events: Sequence[TokenEvent]) -> list[int]:
-    return [token_id for event in events for token_id in event.token_ids]
 
 
 def logprobs(events: Sequence[TokenEvent]) -> list[float]:
@@ -142,11 +131,11 @@ def test_two_ranks_answer_as_one_until_a_rank_dies(tiny_checkpoint: Path, alone:
     before = children_of(os.getpid())
     core = load(tiny_checkpoint, 2)
     together = answer(core, PROMPTS)
-    assert list(map(tokens, together)) == list(map(tokens, alone))
+    assert list(map(tokens_of, together)) == list(map(tokens_of, alone))
     for ours, theirs in zip(together, alone, strict=True):
         assert logprobs(ours) == pytest.approx(logprobs(theirs), abs=TOLERANCE)
     again = answer(core, PROMPTS)
-    assert list(map(tokens, again)) == list(map(tokens, alone))
+    assert list(map(tokens_of, again)) == list(map(tokens_of, alone))
     assert again[-1][-1].stats.num_cached_tokens > 0
     single = load(tiny_checkpoint, 1)
     for pooling in (*(PoolingParams(mode=mode) for mode in PoolingMode), PoolingParams(token_ids=(5, 6))):
@@ -203,7 +192,7 @@ def test_two_ranks_divide_the_heads_of_each_family(
     drafts.append({})
     for is_again in (False, True):
         together = answer(ranks, prompts)
-        assert list(map(tokens, together)) == list(map(tokens, alone))
+        assert list(map(tokens_of, together)) == list(map(tokens_of, alone))
         for ours, theirs in zip(together, alone, strict=True):
             assert logprobs(ours) == pytest.approx(logprobs(theirs), abs=tolerance)
         cached = [(len(prompt.token_ids) - 1) // 8 * 8 if is_again else 0 for prompt in prompts]
@@ -236,7 +225,7 @@ async def test_death_of_a_rank_ends_requests_as_unavailable_and_restarts_all(
             assert (last.finish, last.error) == (FinishReason.ERROR, EngineErrorCode.DIED)
             await until(lambda: client.state is EngineState.READY)
             again = [event async for event in client.generate(request("again", PROMPTS[2]))]
-            assert tokens(again) == tokens(alone[2])
+            assert tokens_of(again) == tokens_of(alone[2])
             assert client.pid is not None
             running = [client.pid, *children_of(client.pid)]
             assert len(running) == 2

@@ -25,7 +25,7 @@ from glimpse.engine.worker.quantize.gguf_file import BlockRounding
 from glimpse.engine.worker.quantize.layers import StoredPart
 from glimpse.engine.worker.quantize.quantize_checkpoint import Quantized, Recipe, quantize_checkpoint
 from glimpse.engine.worker.quantize.rounding import Factor
-from tests.checkpoints.gguf import decoder_tensors, dequantized, write_gguf
+from tests.checkpoints.gguf import decoder_tensors, dequantized, finish, write_gguf
 from tests.checkpoints.mmproj import write_pair
 from tests.checkpoints.quantized import write
 from tests.checkpoints.text import make_text_checkpoint, make_wide_checkpoint
@@ -97,10 +97,7 @@ def types_of(file: Path, widths: Mapping[str, int], *, depth: int) -> dict[str, 
     writer.add_head_count_kv(8)
     for name, width in widths.items():
         writer.add_tensor(f"{name}.weight", np.zeros((2, width) if width else 2, np.float16))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return {name.removesuffix(".weight"): kind for name, kind in q4_k_m_types(Gguf(file)).items()}
 
 
