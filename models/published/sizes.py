@@ -79,9 +79,9 @@ def extrapolated(folder: Path, model: ModelConfig, experts: ExpertsConfig) -> Si
     """Returns the sizes of a mixture of experts, which grow evenly with these: to build thousands takes a minute."""
     fewer, more = (
         measured(folder, replace(model, text=replace(model.text, experts=replace(experts, num_experts=number))))
-        for number in (experts.num_chosen, experts.num_chosen + 1)
+        for number in (1, 2)
     )
-    steps = experts.num_experts - experts.num_chosen
+    steps = experts.num_experts - 1
 
     def reached(start: int, next_: int) -> int:
         return start + steps * (next_ - start)

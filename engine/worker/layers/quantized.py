@@ -72,7 +72,7 @@ def quantize_linears(
     Raises:
         CheckpointError: the scheme does not support matrices of these sizes.
     """
-    stacks = stacked_names(named)
+    stacks = {} if isinstance(scheme, str) else stacked_names(named)
 
     def quantized(linear: Linear, _parent: nn.Module) -> nn.Module:
         names = stacks.get(linear.weight.untyped_storage(), ())
