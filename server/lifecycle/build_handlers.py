@@ -190,7 +190,7 @@ def _shared(
 def _prompt_builder(settings: EngineSettings, checkpoint: Checkpoint) -> PromptBuilder:
     template = None if settings.chat_template is None else str(settings.chat_template)
     prompts = load_prompt_builder(checkpoint.path, checkpoint.model, template, tool_template=settings.tool_template)
-    if prompts.templates.tools is not None:
+    if prompts.templates.brings_tools:
         _logger.info(
             "the checkpoint's chat template ignores tools: conversations with tools have the one that Glimpse brings"
             " (--tool-template off refuses them)"

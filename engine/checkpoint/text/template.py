@@ -132,6 +132,8 @@ class ChatTemplates:
     """Template of conversations with videos, if it is another one."""
     tools: ChatTemplate | None = None
     """Template of conversations with tools or tool calls, if it is another one."""
+    brings_tools: bool = False
+    """`tools` is the template of the family."""
 
     @property
     def with_tools(self) -> ChatTemplate:
@@ -179,9 +181,11 @@ def load_chat_templates(
         CheckpointError: there is no template, or it cannot be read.
     """
     config = read_json(path / "tokenizer_config.json", is_optional=True)
-    special_tokens = _special_tokens(config)
-    own = family.document_template or _find_template(path, config)
-    found = own if override is None else _read_override(override)
+    # Older checkpoints have them in a file of their own, which transformers reads for these alone.
+    older = {} if "added_tokens_decoder" in config else read_json(path / "special_tokens_map.json", is_optional=True)
+    special_tokens = _special_tokens(config | older)
+    named = {"default": family.document_template} if family.document_template else _named_templates(path, config)
+    found = named.get("default") if override is None else _read_override(override)
     source = found or family.fallback_template
     if source is None:
         raise CheckpointError("the checkpoint has no chat template; pass one with --chat-template")
@@ -189,27 +193,31 @@ def load_chat_templates(
     def others(own: str | None, word: str) -> ChatTemplate | None:
         return None if own is None or override or word in (found or "") else ChatTemplate(own, special_tokens)
 
+    own_tools = named.get("tool_use") if override is None else None
+    from_family = None if tool_template == "off" or own_tools is not None else others(family.tool_template, "tools")
     return ChatTemplates(
         default=ChatTemplate(source, special_tokens),
         video=others(family.video_template, "video"),
-        tools=None if tool_template == "off" else others(family.tool_template, "tools"),
+        tools=from_family if own_tools is None else ChatTemplate(own_tools, special_tokens),
+        brings_tools=from_family is not None,
     )
 
 
-def _find_template(path: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
+def _named_templates(path: Path, tokenizer_config: Mapping[str, Any]) -> Mapping[str, str]:
+    """Returns the checkpoint's templates by name; {} without any. A single one is "default"."""
     if (path / "chat_template.jinja").exists():
-        return (path / "chat_template.jinja").read_text(encoding="utf-8")
-    return _default_template(read_json(path / "chat_template.json", is_optional=True)) or _default_template(
-        tokenizer_config
-    )
-
-
-def _default_template(document: Mapping[str, Any]) -> str | None:
-    """Returns the document's template; if it has several named ones, the one named "default"."""
-    found: str | list[Mapping[str, str]] | None = document.get("chat_template")
-    if isinstance(found, list):
-        return next((entry["template"] for entry in found if entry["name"] == "default"), None)
-    return found
+        files = (path / "chat_template.jinja", *sorted((path / "additional_chat_templates").glob("*.jinja")))
+        default, *more = (file.read_text(encoding="utf-8") for file in files)
+        return {file.stem: text for file, text in zip(files[1:], more, strict=True)} | {"default": default}
+    for document in (read_json(path / "chat_template.json", is_optional=True), tokenizer_config):
+        match document.get("chat_template"):
+            case str() as text if text:
+                return {"default": text}
+            case [*entries]:
+                return {entry["name"]: entry["template"] for entry in entries}
+            case _:
+                pass
+    return {}
 
 
 def _special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:

@@ -10,6 +10,7 @@ import pytest
 from glimpse.engine.checkpoint.families.qwen.qwen2_vl import QWEN2_VL
 from glimpse.engine.checkpoint.families.reading.chatml import QWEN2_VL_TEMPLATE, QWEN3_VL_TEMPLATE
 from glimpse.engine.checkpoint.families.text import LLAMA
+from glimpse.engine.checkpoint.text.conversation import ChatMessage, ToolDefinition
 from glimpse.engine.checkpoint.text.template import ChatTemplate, load_chat_templates
 from glimpse.engine.errors import CheckpointError, TemplateError
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, make_tokenizer
@@ -112,7 +113,10 @@ def test_invalid_template_is_a_checkpoint_error() -> None:
         ChatTemplate("\n{% for %}", {})
 
 
-NAMED = [{"name": "tool_use", "template": "named tool_use"}, {"name": "default", "template": "named default"}]
+NAMED = [
+    {"name": "tool_use", "template": "named tool_use {{ tools }}"},
+    {"name": "default", "template": "named default"},
+]
 
 
 def write_checkpoint(path: Path, files: Mapping[str, Any]) -> None:
@@ -151,6 +155,24 @@ def write_checkpoint(path: Path, files: Mapping[str, Any]) -> None:
             "E",
             id="special tokens in either spelling, or none",
         ),
+        pytest.param(
+            {
+                "chat_template.jinja": "{{ bos_token }}{{ eos_token }}",
+                "special_tokens_map.json": {"bos_token": "not this", "eos_token": "nor this"},
+                "tokenizer_config.json": {"eos_token": "E", "added_tokens_decoder": {}},
+            },
+            "E",
+            id="special tokens of newer checkpoints",
+        ),
+        pytest.param(
+            {
+                "chat_template.jinja": "{{ bos_token }}{{ eos_token }}",
+                "special_tokens_map.json": {"bos_token": {"content": "B"}, "eos_token": "E"},
+                "tokenizer_config.json": {"eos_token": "not this"},
+            },
+            "BE",
+            id="special tokens of older checkpoints",
+        ),
     ],
 )
 def test_loads_the_template_from_the_first_source_that_has_one(
@@ -159,6 +181,32 @@ def test_loads_the_template_from_the_first_source_that_has_one(
     write_checkpoint(tmp_path, files)
     template = load_chat_templates(tmp_path, LLAMA, None).default
     assert template.render([], add_generation_prompt=True) == rendered
+
+
+CONVERSATION = (ChatMessage(role="user", content=("Hi",)),)
+TOOL = ToolDefinition(name="look", description=None, parameters="{}", strict=False)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"tokenizer_config.json": {"chat_template": NAMED}},
+        {
+            "chat_template.jinja": "named default",
+            "additional_chat_templates/tool_use.jinja": "named tool_use {{ tools }}",
+        },
+    ],
+    ids=["in tokenizer_config.json", "in files, as transformers 5 writes them"],
+)
+def test_conversations_with_tools_have_the_template_of_that_name(tmp_path: Path, files: Mapping[str, Any]) -> None:
+    (tmp_path / "additional_chat_templates").mkdir()
+    write_checkpoint(tmp_path, files)
+    templates = load_chat_templates(tmp_path, QWEN2_VL)
+    assert templates.choose(CONVERSATION, ()).source == "named default"
+    assert templates.choose(CONVERSATION, (TOOL,)).source == "named tool_use {{ tools }}"
+    write_checkpoint(tmp_path, {"mine.jinja": "mine"})
+    with pytest.raises(TemplateError, match="does not support tools"):
+        load_chat_templates(tmp_path, QWEN2_VL, str(tmp_path / "mine.jinja")).choose(CONVERSATION, (TOOL,))
 
 
 def test_override_takes_precedence(tmp_path: Path) -> None:
