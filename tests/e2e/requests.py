@@ -11,6 +11,7 @@ from tests.e2e.stack import Stack
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
+FILES = "/v1/files"
 EMBEDDINGS = "/v1/embeddings"
 RERANK = "/v1/rerank"
 SCORE = "/v1/score"
@@ -50,9 +51,15 @@ class Answer:
 
 def ask(stack: Stack, path: str, **members: Any) -> Answer:
     """Posts a document of these members."""
-    request = urllib.request.Request(
-        stack.url + path, data=json.dumps(members).encode(), headers={"content-type": "application/json"}
-    )
+    return post(stack, path, json.dumps(members).encode())
+
+
+def post(
+    stack: Stack, path: str, body: bytes, content_type: str = "application/json", *, method: str = "POST"
+) -> Answer:
+    """Sends a body; without `content_type`, it has the one that urllib chooses."""
+    headers = {"content-type": content_type} if content_type else {}
+    request = urllib.request.Request(stack.url + path, data=body, headers=headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=120) as answer:
             return Answer(status=answer.status, headers=dict(answer.headers), text=answer.read().decode())

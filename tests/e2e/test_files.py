@@ -1,10 +1,7 @@
 """Files over REST, through Envoy: OpenAI's client keeps them, and requests refer to them."""
 
 import base64
-import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, Literal
@@ -19,7 +16,7 @@ from pydantic import ByteSize
 from glimpse.server.media_settings import MediaSettings
 from glimpse.v1 import chat_pb2_grpc, content_pb2, media_pb2, media_pb2_grpc
 from tests.e2e.images import encoded, tiles
-from tests.e2e.requests import IGNORED_FIELDS
+from tests.e2e.requests import FILES, IGNORED_FIELDS, post
 from tests.e2e.stack import Stack, start_echo_stack
 from tests.hostile.forms import FORM, file, form, hostile_forms, text
 from tests.media.pdfs import document, rectangle
@@ -64,17 +61,6 @@ def answer(client: OpenAI, part: dict[str, Any], **extra: Any) -> tuple[str | No
     )
     assert completion.usage is not None
     return completion.choices[0].message.content, completion.usage.prompt_tokens
-
-
-def post(stack: Stack, body: bytes, content_type: str = FORM, path: str = "/v1/files") -> tuple[int, Any, Any]:
-    """Returns the status, the headers and the document of an answer to a form."""
-    headers = {"content-type": content_type} if content_type else {}
-    sent = urllib.request.Request(stack.url + path, data=body, headers=headers)
-    try:
-        with urllib.request.urlopen(sent, timeout=60) as got:
-            return got.status, got.headers, json.load(got)
-    except urllib.error.HTTPError as error:
-        return error.code, error.headers, json.load(error)
 
 
 def test_a_file_is_created_listed_read_and_deleted(client: OpenAI) -> None:
@@ -224,10 +210,10 @@ def test_a_file_of_another_format_is_refused_where_a_medium_is_meant(client: Ope
 @pytest.mark.parametrize("name", hostile_forms())
 def test_hostile_forms_are_refused_by_reason(small_stack: Stack, name: str) -> None:
     hostile = hostile_forms()[name]
-    status, _, answered = post(small_stack, hostile.body, hostile.content_type)
-    assert 400 <= status < 500, name
-    assert answered["error"]["code"] == hostile.reason, answered
-    assert post(small_stack, form(text("purpose", "vision"), file()))[0] == 200
+    refused = post(small_stack, FILES, hostile.body, hostile.content_type)
+    assert 400 <= refused.status < 500, name
+    assert refused.body["error"]["code"] == hostile.reason, refused.text
+    assert post(small_stack, FILES, form(text("purpose", "vision"), file()), FORM).status == 200
 
 
 def test_a_file_may_be_as_large_as_the_server_says(small_stack: Stack) -> None:
@@ -244,5 +230,5 @@ def test_a_file_may_be_as_large_as_the_server_says(small_stack: Stack) -> None:
 
 
 def test_members_without_effect_are_told(small_stack: Stack) -> None:
-    status, headers, _ = post(small_stack, form(text("comment", "a"), file()))
-    assert (status, headers[IGNORED_FIELDS]) == (200, "comment")
+    told = post(small_stack, FILES, form(text("comment", "a"), file()), FORM)
+    assert (told.status, told.headers[IGNORED_FIELDS]) == (200, "comment")

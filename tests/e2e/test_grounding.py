@@ -2,8 +2,6 @@
 
 import base64
 import io
-import json
-import urllib.request
 from typing import Any
 
 import openai
@@ -51,11 +49,6 @@ def test_client_and_typed_json_get_the_same_boxes(echo_stack: Stack) -> None:
     assert (found.label, streamed) == ("cat", [found])
     image = {"image": {"source": {"data": base64.b64encode(on_its_side()).decode()}}}
     message = {"role": "ROLE_USER", "content": [image, {"text": QUESTION}]}
-    request = urllib.request.Request(
-        f"{echo_stack.url}/glimpse/v1/chatCompletions",
-        json.dumps({"messages": [message], "grounding": True}).encode(),
-        {"content-type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=60) as response:
-        (choice,) = json.load(response)["choices"]
+    body = {"messages": [message], "grounding": True}
+    (choice,) = echo_stack.post("/glimpse/v1/chatCompletions", body)["choices"]
     assert choice["groundings"] == [{"label": "cat", "box": BOX}]  # proto3 leaves out an index of 0

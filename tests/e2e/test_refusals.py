@@ -1,11 +1,6 @@
 """Invalid input through Envoy: the status, OpenAI's error object and the field. Other requests are not disturbed."""
 
 import base64
-import json
-import urllib.error
-import urllib.request
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -15,34 +10,15 @@ from google.api.httpbody_pb2 import HttpBody
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2_grpc
 from tests.e2e.images import data_url, encoded, tiles
+from tests.e2e.requests import CHAT, Answer, ask, post
 from tests.e2e.stack import Stack
 from tests.media.images import png_header
 from tests.server.requests import request
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """An HTTP response."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: Any
-
-
-def post(stack: Stack, body: bytes, path: str = "/v1/chat/completions", method: str = "POST") -> Answer:
-    request = urllib.request.Request(
-        stack.url + path, data=body, headers={"content-type": "application/json"}, method=method
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return Answer(status=answer.status, headers=dict(answer.headers), body=json.loads(answer.read()))
-    except urllib.error.HTTPError as error:
-        return Answer(status=error.code, headers=dict(error.headers), body=json.loads(error.read()))
-
-
 def chat(stack: Stack, **members: Any) -> Answer:
     request = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4, "temperature": 0} | members
-    return post(stack, json.dumps(request).encode())
+    return ask(stack, CHAT, **request)
 
 
 def image_messages(url: str | None, **members: Any) -> list[Any]:
@@ -160,7 +136,7 @@ def test_refuses_invalid_input_by_field(
     [(b"", 400), (b"{", 400), (b"[1]", 400), (b'{"messages": NaN}', 400), (b"{'messages': []}", 400), (b"\xff", 400)],
 )
 def test_refuses_a_body_that_is_not_a_json_object(stack: Stack, body: bytes, status: int) -> None:
-    answer = post(stack, body)
+    answer = post(stack, CHAT, body)
     assert (answer.status, answer.body["error"]["type"]) == (status, "invalid_request_error")
 
 
@@ -188,21 +164,21 @@ def test_errors_reveal_nothing_about_the_host(stack: Stack) -> None:
     ],
 )
 def test_envoy_errors_have_openai_format(stack: Stack, method: str, path: str, status: int) -> None:
-    answer = post(stack, b"{}", path, method)
+    answer = post(stack, path, b"{}", method=method)
     assert answer.status == status
     assert set(answer.body["error"]) == {"message", "type", "param", "code"}
 
 
 def test_refuses_a_body_over_the_limit(stack: Stack) -> None:
-    answer = post(stack, b'{"messages": "' + b"x" * (66 << 20) + b'"}')
+    answer = post(stack, CHAT, b'{"messages": "' + b"x" * (66 << 20) + b'"}')
     assert (answer.status, answer.body["error"]["type"]) == (413, "invalid_request_error")
 
 
 def test_refused_requests_do_not_disturb_others(stack: Stack) -> None:
-    before = chat(stack).body["choices"][0]["message"]["content"]
+    before = chat(stack).content
     for case in REFUSED:
         chat(stack, **case.values[0])
-    assert chat(stack).body["choices"][0]["message"]["content"] == before
+    assert chat(stack).content == before
 
 
 def test_serves_a_large_body(stack: Stack) -> None:

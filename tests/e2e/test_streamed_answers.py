@@ -1,15 +1,11 @@
 """Streamed answers through Envoy equal unary answers, for any text and any cut."""
 
-import json
 import random
 import unicodedata
-import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-from tests.e2e.stack import Stack, start_echo_stack
+from tests.e2e.requests import CHAT, ask
+from tests.e2e.stack import Stack
 from tests.engine.replies import reply_with
 
 NUM_ANSWERS = 100
@@ -32,13 +28,6 @@ WORDS = (
 )
 
 
-@pytest.fixture(scope="module")
-def echo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    running = start_echo_stack(tmp_path_factory.mktemp("echo"))
-    yield running
-    assert running.stop() == 0
-
-
 def test_streams_equal_unary_answers(echo_stack: Stack) -> None:
     """Requests each answer unary and streamed, with different seeds, so that the engine cuts it in other places."""
     draw = random.Random(0)
@@ -49,8 +38,9 @@ def test_streams_equal_unary_answers(echo_stack: Stack) -> None:
         stops = draw_stops(draw, text)
         question: dict[str, Any] = {"messages": [{"role": "user", "content": f"Say {reply_with(text)}"}], "stop": stops}
         seed = draw.randrange(1 << 31)
-        whole = echo_stack.post("/v1/chat/completions", question | {"seed": seed})["choices"][0]
-        pieces = list(stream(echo_stack, question | {"seed": seed + 1}))
+        whole = echo_stack.post(CHAT, question | {"seed": seed})["choices"][0]
+        events = ask(echo_stack, CHAT, **question, seed=seed + 1, stream=True).events
+        pieces = [event["choices"][0] for event in events]
         assert "".join(piece["delta"].get("content", "") for piece in pieces) == whole["message"]["content"]
         assert [piece["finish_reason"] for piece in pieces if piece["finish_reason"]] == [whole["finish_reason"]]
         assert whole["message"]["content"] == cut(text, stops)
@@ -69,14 +59,3 @@ def cut(text: str, stops: list[str]) -> str:
     """Cuts the text before the stop string that is complete first, or before the longest of several."""
     ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
     return text[: min(ends)[1]] if ends else text
-
-
-def stream(stack: Stack, body: dict[str, Any]) -> Iterator[Any]:
-    """The choice of each event."""
-    url, headers = f"{stack.openai_url}/chat/completions", {"content-type": "application/json"}
-    request = urllib.request.Request(url, json.dumps(body | {"stream": True}).encode(), headers)
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        events = answer.read().decode().removesuffix("\n\n").split("\n\n")
-    assert events.pop() == "data: [DONE]"
-    for event in events:
-        yield json.loads(event.removeprefix("data: "))["choices"][0]
