@@ -205,11 +205,12 @@ def load_chat_templates(
 
 def _named_templates(path: Path, tokenizer_config: Mapping[str, Any]) -> Mapping[str, str]:
     """Returns the checkpoint's templates by name; {} without any. A single one is "default"."""
-    if (path / "chat_template.jinja").exists():
+    whole = read_json(path / "processor_config.json", is_optional=True)
+    if not whole.get("chat_template") and (path / "chat_template.jinja").exists():
         files = (path / "chat_template.jinja", *sorted((path / "additional_chat_templates").glob("*.jinja")))
         default, *more = (file.read_text(encoding="utf-8") for file in files)
         return {file.stem: text for file, text in zip(files[1:], more, strict=True)} | {"default": default}
-    for document in (read_json(path / "chat_template.json", is_optional=True), tokenizer_config):
+    for document in (whole, read_json(path / "chat_template.json", is_optional=True), tokenizer_config):
         match document.get("chat_template"):
             case str() as text if text:
                 return {"default": text}

@@ -128,13 +128,19 @@ def write_checkpoint(path: Path, files: Mapping[str, Any]) -> None:
     ("files", "rendered"),
     [
         pytest.param(
+            {"processor_config.json": {"chat_template": "processor"}, "chat_template.jinja": "jinja"},
+            "processor",
+            id="that of the processor first, as in transformers",
+        ),
+        pytest.param(
             {
+                "processor_config.json": {"processor_class": "LlavaProcessor"},
                 "chat_template.jinja": "jinja",
                 "chat_template.json": {"chat_template": "json"},
                 "tokenizer_config.json": {"chat_template": "config"},
             },
             "jinja",
-            id="chat_template.jinja first",
+            id="then chat_template.jinja",
         ),
         pytest.param(
             {"chat_template.json": {"chat_template": "json"}, "tokenizer_config.json": {"chat_template": "config"}},
