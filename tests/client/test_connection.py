@@ -15,13 +15,14 @@ import pytest
 
 from glimpse import Client
 from glimpse.client import GlimpseError, Tls
+from glimpse.gateway.address import Address
 from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy
 from glimpse.identity.tls import ListenerTls
 from glimpse.v1 import model_pb2
 from tests.client.harness import opened
 from tests.e2e.stack import read_metric
-from tests.gateway.backend import start_backend
+from tests.gateway.backend import start_backend, vanishing
 from tests.gateway.conftest import ANY_PORT
 from tests.paths import ROOT
 from tests.server.serving import scripted
@@ -48,6 +49,24 @@ async def test_client_s_timeout_is_the_default_deadline(tiny_checkpoint: Path, t
             with pytest.raises(GlimpseError) as caught:
                 await client.chat("Hello", request_id="hold-1")
     assert caught.value.status is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_calls_to_a_server_that_vanishes_end(
+    tiny_checkpoint: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glimpse.client.channel._PING_MILLISECONDS", 1000)
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, _):
+        await server.ready()
+        async with (
+            vanishing(Address(host="127.0.0.1", port=server.port)) as (address, gone),
+            opened(kind, str(address), timeout=60) as client,
+        ):
+            chunks = client.stream("Hello", request_id="hold-1")
+            assert (await anext(chunks)).text
+            gone.set()
+            with pytest.raises(GlimpseError) as caught:
+                await anext(chunks)
+    assert caught.value.status is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_waits_while_the_model_loads(tiny_checkpoint: Path, tmp_path: Path, kind: str) -> None:

@@ -1,7 +1,8 @@
 """A scripted gRPC server, Envoy's upstream in tests of the gateway alone."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -185,3 +186,29 @@ def _packed(detail: Message) -> any_pb2.Any:
     packed = any_pb2.Any()
     packed.Pack(detail)
     return packed
+
+
+@asynccontextmanager
+async def vanishing(server: Address) -> AsyncGenerator[tuple[Address, asyncio.Event]]:
+    """Where a server is reached until the event is set. Then nothing passes any more, and no connection closes."""
+    gone, relays = asyncio.Event(), set[asyncio.Task[None]]()
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            if gone.is_set():
+                await asyncio.Event().wait()
+            writer.write(data)
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        other_reader, other_writer = await asyncio.open_connection(server.host, server.port)
+        with closing(writer), closing(other_writer):
+            await asyncio.gather(copy(reader, other_writer), copy(other_reader, writer))
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        relays.add(asyncio.create_task(relay(reader, writer)))
+
+    async with await asyncio.start_server(begin, "127.0.0.1", 0) as listener:
+        yield Address(host="127.0.0.1", port=listener.sockets[0].getsockname()[1]), gone
+    for each in relays:
+        each.cancel()
+    await asyncio.gather(*relays, return_exceptions=True)

@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -13,14 +12,13 @@ import pytest
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.gateway import admin
-from glimpse.gateway.address import Address
 from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.options import GatewayLimits
 from glimpse.gateway.run import Envoy, GatewayError
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import model_pb2
 from tests import http2
-from tests.gateway.backend import Backend, Context, Requests, event, read
+from tests.gateway.backend import Backend, Context, Requests, event, read, vanishing
 from tests.gateway.conftest import ANY_PORT
 from tests.waiting import until
 
@@ -313,32 +311,6 @@ async def _later(sent: list[int]) -> int:
     return len(sent)
 
 
-@asynccontextmanager
-async def vanishing(backend: Backend) -> AsyncGenerator[tuple[Address, asyncio.Event]]:
-    """Where the backend is reached until the event is set. Then nothing passes any more, and no connection closes."""
-    gone, relays = asyncio.Event(), set[asyncio.Task[None]]()
-
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(1 << 16):
-            if gone.is_set():
-                await asyncio.Event().wait()
-            writer.write(data)
-
-    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        other_reader, other_writer = await asyncio.open_connection(backend.address.host, backend.address.port)
-        with contextlib.closing(writer), contextlib.closing(other_writer):
-            await asyncio.gather(copy(reader, other_writer), copy(other_reader, writer))
-
-    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        relays.add(asyncio.create_task(relay(reader, writer)))
-
-    async with await asyncio.start_server(begin, "127.0.0.1", 0) as server:
-        yield Address(host="127.0.0.1", port=server.sockets[0].getsockname()[1]), gone
-    for each in relays:
-        each.cancel()
-    await asyncio.gather(*relays, return_exceptions=True)
-
-
 async def test_requests_of_a_server_that_vanishes_end(backend: Backend, tmp_path: Path) -> None:
     begun = asyncio.Event()
 
@@ -351,7 +323,7 @@ async def test_requests_of_a_server_that_vanishes_end(backend: Backend, tmp_path
     backend.script = stall
     limits = GatewayLimits(max_silent_seconds=1)
     async with (
-        vanishing(backend) as (address, gone),
+        vanishing(backend.address) as (address, gone),
         Envoy(GatewayOptions(listen=ANY_PORT, upstream=(address,), limits=limits), run_dir=tmp_path) as envoy,
         aiohttp.ClientSession(f"http://{envoy.address}") as http,
     ):

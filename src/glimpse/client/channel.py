@@ -17,6 +17,10 @@ MAX_RETRIES = 4
 _RETRY_BUFFER_BYTES = 128 << 20
 """Requests up to this size, media included, are kept for retries; gRPC's default is 256 KiB."""
 
+_PING_MILLISECONDS = 20_000
+"""How long the server may be silent before it is pinged, and then before its calls end: a machine that is gone closes
+no connection."""
+
 
 _ChannelT = TypeVar("_ChannelT")
 
@@ -57,7 +61,10 @@ def _channel_options(max_retries: int) -> list[tuple[str, Any]]:
     """
     if not 0 <= max_retries <= MAX_RETRIES:
         raise ValueError(f"'max_retries': expected a number from 0 to {MAX_RETRIES}, got {max_retries}")
+    pings = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")
     options: list[tuple[str, Any]] = [
+        *((name, _PING_MILLISECONDS) for name in pings),
+        ("grpc.http2.max_pings_without_data", 0),
         # The server has its own limits, which it explains; gRPC's default is 4 MiB.
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", -1),
