@@ -61,10 +61,15 @@ def read_video_processor(
     return videos
 
 
-def read_feature_extractor(path: Path) -> dict[str, Any]:
-    """Reads how a checkpoint processes audio. Raises ValueError: both files are missing, or one is not JSON."""
-    nested = read_json(path / PROCESSOR, is_optional=True).get("feature_extractor")
-    return nested or read_json(path / PREPROCESSOR)
+def read_feature_extractor(path: Path, *, is_optional: bool = False) -> dict[str, Any]:
+    """Reads how a checkpoint processes audio; {} if it is optional and not said.
+
+    Raises:
+        ValueError: both files are missing, or one is not JSON.
+    """
+    whole = read_json(path / PROCESSOR, is_optional=True)
+    nested = whole.get("feature_extractor") or whole.get("audio_processor")
+    return nested or read_json(path / PREPROCESSOR, is_optional=is_optional)
 
 
 def positive(name: str, value: object) -> int:

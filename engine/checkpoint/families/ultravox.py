@@ -15,7 +15,7 @@ from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import AudioProcessing, audio_processing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import read_json
+from glimpse.media.processing.preprocessor import read_feature_extractor, read_json
 
 if TYPE_CHECKING:
     from glimpse.media.medium import Medium
@@ -33,7 +33,6 @@ _WHISPER_DEFAULTS: Mapping[str, Any] = {
     "max_source_positions": 1500,
 }
 """Fields that documents leave out (transformers, models/whisper/configuration_whisper.py)."""
-_PROCESSOR = "preprocessor_config.json"
 _WHISPER_FFT_SIZE, _WHISPER_HOP, _WHISPER_RATE = 400, 160, 16_000
 """Values of all of Whisper's checkpoints."""
 
@@ -72,7 +71,7 @@ def _audio_processing(path: Path, config: ModelConfig) -> AudioProcessing:
     published checkpoints with an encoder of their own have no such file."""
     folders = [path, *(each.path for each in config.companions if each.field == "audio_model_id")]
     for folder in folders:
-        if (folder / _PROCESSOR).exists():
+        if read_feature_extractor(folder, is_optional=True):
             return audio_processing(folder)
     encoder = config.encoder_as(UltravoxConfig)
     return AudioProcessing(

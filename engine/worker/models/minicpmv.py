@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from glimpse.engine.checkpoint.model_config.encoders import MergedVisionConfig, ResampledVisionConfig
-from glimpse.engine.checkpoint.model_config.model import ModelConfig, read_json
+from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.core.plan import Encode
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.layers.ops import Ops
@@ -27,6 +27,7 @@ from glimpse.engine.worker.models.encoders.window_merger import SIDE, WindowMerg
 from glimpse.engine.worker.models.model import Model, with_decoder
 from glimpse.engine.worker.tensors.transfer import upload_bytes
 from glimpse.media.kind import MediaKind
+from glimpse.media.processing.preprocessor import read_image_processor
 
 _TOWER = "vision_tower."
 """What checkpoints of 4.6 put before the names of the encoder's tensors."""
@@ -189,8 +190,8 @@ def make_model(path: Path, config: ModelConfig) -> MiniCPMV | MiniCPMV4_6:
 
 
 def _read_statistics(path: Path) -> PixelStatistics:
-    """Reads the statistics from `preprocessor_config.json`, which names them differently from other models'."""
-    processor = read_json(path / "preprocessor_config.json")
+    """Reads the statistics, which the processor names differently from other models'."""
+    processor = read_image_processor(path)
     values = [processor.get(name, [0.5, 0.5, 0.5]) for name in ("norm_mean", "norm_std")]
     if any(len(value) != 3 for value in values):
         raise CheckpointError(f"preprocessor_config.json: expected three numbers in 'norm_mean', 'norm_std': {values}")

@@ -29,6 +29,7 @@ from tests.checkpoints.idefics3 import make_idefics3_checkpoint
 from tests.checkpoints.internvl import make_internvl_checkpoint
 from tests.checkpoints.lfm2 import make_lfm2_vl_checkpoint
 from tests.checkpoints.llava import make_llava_checkpoint, make_next_checkpoint, make_onevision_checkpoint
+from tests.checkpoints.minicpmv import make_minicpmv_checkpoint
 from tests.checkpoints.mistral3 import make_mistral3_checkpoint
 from tests.checkpoints.paddleocr_vl import make_paddleocr_vl_checkpoint
 from tests.checkpoints.paligemma import make_paligemma_checkpoint
@@ -36,6 +37,7 @@ from tests.checkpoints.qwen2_audio import make_audio_checkpoint
 from tests.checkpoints.qwen2_vl import PREPROCESSOR_CONFIG, make_checkpoint, write_json
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.checkpoints.text import make_text_checkpoint
+from tests.checkpoints.ultravox import make_ultravox_checkpoint
 
 
 def layout(medium: Medium, config: ModelConfig) -> TokenLayout:
@@ -110,7 +112,7 @@ def test_text_models_support_no_media(tmp_path: Path) -> None:
 def nest(folder: Path) -> None:
     """Writes what a checkpoint says about media as transformers 5 does: all in one file."""
     parts = {"image_processor": "preprocessor_config.json", "video_processor": "video_preprocessor_config.json"}
-    if (folder / "preprocessor_config.json").exists() and "n_fft" in read(folder / "preprocessor_config.json"):
+    if (folder / "preprocessor_config.json").exists() and "feature_size" in read(folder / "preprocessor_config.json"):
         parts = {"feature_extractor": "preprocessor_config.json"}
     files = {part: folder / name for part, name in parts.items() if (folder / name).exists()}
     whole = folder / "processor_config.json"
@@ -140,6 +142,8 @@ def read(file: Path) -> dict[str, Any]:
         make_glm4v_checkpoint,
         make_paddleocr_vl_checkpoint,
         make_lfm2_vl_checkpoint,
+        make_minicpmv_checkpoint,
+        make_ultravox_checkpoint,
     ],
 )
 def test_media_are_processed_as_one_file_says_that_transformers_5_writes(
