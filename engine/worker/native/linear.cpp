@@ -7,9 +7,12 @@
 
 namespace glimpse {
 
-int64_t streamed_ahead_bytes = 0;
-
 namespace {
+
+// Up to this number of rows, products take little longer than reading their weights.
+constexpr int64_t kReadRows = 5;
+
+int64_t read_ahead_bytes = 0, computed_ahead_bytes = 0;  // for so many rows, and for more
 
 // Up to this number of rows, each thread lays out all of them for itself, which saves a barrier.
 constexpr int64_t kReplicatedRows = 2;
@@ -22,7 +25,7 @@ bool is_replicated(int64_t rows) { return rows <= kReplicatedRows; }
 void multiply(const Kernels& kernels, const Activations& x, const Weight& weight, const Adaptation& adaptation,
               const Output& output) {
   if (adaptation) {
-    adaptation.shrink(x, streamed_ahead_bytes);
+    adaptation.shrink(x, streamed_ahead_bytes(x.rows()));
 #pragma omp barrier
   }
   Multiplication(kernels, x, weight, adaptation, output, sums_buffer, unpacked_buffer).run();
@@ -46,6 +49,8 @@ Activations input_of(const Kernels& kernels, const Weight& weight, int64_t rows,
 }
 
 }  // namespace
+
+int64_t streamed_ahead_bytes(int64_t rows) { return rows <= kReadRows ? read_ahead_bytes : computed_ahead_bytes; }
 
 TeamBuffers& team_buffers() {
   thread_local TeamBuffers buffers;
@@ -103,7 +108,15 @@ void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers) {
 
 using namespace glimpse;
 
-extern "C" void glimpse_set_prefetch(int64_t ahead_bytes) { streamed_ahead_bytes = ahead_bytes; }
+// Returns up to which number of rows a product reads weights of a type of activations in order, from memory.
+extern "C" int64_t glimpse_streamed_rows(int level, int32_t dtype) {
+  return kernels_of(level, static_cast<DType>(dtype)).streamed_rows;
+}
+
+// Sets how far ahead products of as many rows, and of others that are bound by the same, prefetch such weights.
+extern "C" void glimpse_set_prefetch(int64_t rows, int64_t ahead_bytes) {
+  (rows <= kReadRows ? read_ahead_bytes : computed_ahead_bytes) = ahead_bytes;
+}
 
 // y = activation(norm(x) Wᵀ + b) + residual for x [rows, in_features]; y is float32 in `wide` or bfloat16 in `narrow`.
 // x and the residual have the weight's type of activations. A gated weight's y has all gates of a row first.

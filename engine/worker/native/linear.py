@@ -92,6 +92,11 @@ class PackedLinear(nn.Module):
         self.packed.panels = self._allocate(self.num_bytes)
         library.glimpse_pack(byref(self.packed), linear.weight.contiguous().data_ptr())
 
+    @property
+    def streamed_rows(self) -> int:
+        """The most rows that read each part of the weights once, from memory."""
+        return self.library.glimpse_streamed_rows(self._level, self.packed.dtype)
+
     def forward(self, x: Tensor) -> Tensor:
         """[rows, in] → [rows, out]"""
         return self.compute(x, None, None)

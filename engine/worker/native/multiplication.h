@@ -28,9 +28,10 @@ constexpr int64_t kGroupedPanels = 8;         // panels whose sums are computed 
 constexpr int64_t kGroupedFloatPanels = 4;    // the same without matrix units: their processors have less cache
 constexpr int64_t kUnpackedBytes = 16 << 10;  // bytes of unpacked weights that stay in the L1 cache
 
-// Prefetch distance of weights that are read in order; 0: none. It is a processor's own: prefetches keep some from
-// following a panel by themselves, and others do not follow it from page to page. prefetching.py measures it.
-extern int64_t streamed_ahead_bytes;
+// Prefetch distance of weights that are read in order, for a number of rows; 0: none. It is a processor's own:
+// prefetches keep some from following a panel by themselves, and others do not follow it from page to page, or not if
+// much is computed meanwhile. prefetching.py measures it.
+int64_t streamed_ahead_bytes(int64_t rows);
 
 // Blocks of many rows begin with a group of activations.
 static_assert(kCachedBytes / kStepBytes % kGroupSteps == 0 && kPanelBytes / kStepBytes % kGroupSteps == 0);
@@ -119,8 +120,9 @@ class Multiplication {
       block.index = panel;
       block.panel = packed(panel, 0);
       block.sums = sums_;
-      block.lines_ahead = streamed_ahead_bytes ? step_bytes(weight_) / 64 : 0;
-      block.ahead = block.panel + streamed_ahead_bytes;
+      const int64_t ahead_bytes = streamed_ahead_bytes(x_.rows());
+      block.lines_ahead = ahead_bytes ? step_bytes(weight_) / 64 : 0;
+      block.ahead = block.panel + ahead_bytes;
       block.added = sums_of(num_sums()) + (panel - panels.begin) * x_.rows() * kPanelWidth;
       block.added_rows = added_rows;
       kernels_.multiply(block, weight_);

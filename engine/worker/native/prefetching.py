@@ -1,7 +1,7 @@
 """Finds how far ahead the kernels prefetch weights, by computing with a model's own.
 
 A processor that follows weights by itself is slowed by prefetches; one that stops at the end of each page of memory
-needs them (bench/results/engine.md has both).
+needs them, and some do while they compute with several rows (bench/results/engine.md has all three).
 """
 
 import logging
@@ -23,7 +23,9 @@ _log = logging.getLogger(__name__)
 
 VARIABLE = "GLIMPSE_PREFETCH_BYTES"
 """Environment variable with the distance to use; 0 for no prefetches. Without, it is measured."""
-DISTANCES = (0, 4096, 8192)
+DISTANCES = (0, 4096, 8192, 16384)
+ROWS = (1, 8)
+"""Rows of products whose distance is measured: bound by the memory, and as much by what they compute."""
 _MEASURED_BYTES = 256 << 20
 """Weights that are read in each round: more than caches hold."""
 _LEAST_BYTES = 64 << 20
@@ -33,8 +35,8 @@ _WORTHWHILE = 0.97
 """A distance is preferred to shorter ones if the time is less than this share of theirs."""
 
 
-def set_prefetching(model: nn.Module, library: CDLL) -> int:
-    """Sets the distance for this process, and returns it in bytes. Measuring takes up to half a second.
+def set_prefetching(model: nn.Module, library: CDLL) -> Sequence[int]:
+    """Sets the distances for this process, and returns them in bytes, as `ROWS`. Measuring takes up to a second.
 
     Raises:
         CheckpointError: the environment variable has no number of bytes.
@@ -42,11 +44,15 @@ def set_prefetching(model: nn.Module, library: CDLL) -> int:
     forced, linears = os.environ.get(VARIABLE), measured_linears(model)
     if forced and not forced.isdecimal():
         raise CheckpointError(f"{VARIABLE}: expected a number of bytes, such as 4096, or 0, got {forced}")
-    distance = int(forced) if forced else fastest(_measured(linears, library)) if linears else DISTANCES[0]
-    library.glimpse_set_prefetch(distance)
+    distances = []
+    for rows in ROWS:
+        read = [linear for linear in linears if rows <= linear.streamed_rows]
+        distance = int(forced) if forced else fastest(_measured(read, library, rows)) if read else DISTANCES[0]
+        library.glimpse_set_prefetch(rows, distance)
+        distances.append(distance)
     if forced or linears:
-        _log.info("weights are prefetched %d bytes ahead", distance)
-    return distance
+        _log.info("weights are prefetched %d bytes ahead, %d for several rows", *distances)
+    return distances
 
 
 def measured_linears(model: nn.Module) -> Sequence[PackedLinear]:
@@ -59,13 +65,13 @@ def measured_linears(model: nn.Module) -> Sequence[PackedLinear]:
     return linears[:count]
 
 
-def _measured(linears: Sequence[PackedLinear], library: CDLL) -> Mapping[int, Sequence[float]]:
-    """Returns the seconds that one row through the linears takes at each distance, in rounds that try all of them."""
-    inputs = [torch.ones(1, each.in_features, dtype=each.dtype) for each in linears]
+def _measured(linears: Sequence[PackedLinear], library: CDLL, rows: int) -> Mapping[int, Sequence[float]]:
+    """Returns the seconds that rows through the linears take at each distance, in rounds that try all of them."""
+    inputs = [torch.ones(rows, each.in_features, dtype=each.dtype) for each in linears]
     times: dict[int, list[float]] = {distance: [] for distance in DISTANCES}
     for _ in range(_ROUNDS):
         for distance, own in times.items():
-            library.glimpse_set_prefetch(distance)
+            library.glimpse_set_prefetch(rows, distance)
             begin = time.perf_counter()
             for linear, x in zip(linears, inputs, strict=True):
                 linear(x)

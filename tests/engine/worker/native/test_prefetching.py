@@ -28,12 +28,12 @@ def packed(count: int = 1, level: Level | None = None) -> nn.Sequential:
 
 @at_each_level
 def test_products_do_not_depend_on_the_distance(level: Level, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, x = packed(level=level), torch.randn(3, 64).to(torch.bfloat16)
+    model, x = packed(level=level), torch.randn(8, 64).to(torch.bfloat16)
     products = []
     for distance in (0, 64, 4096):
         monkeypatch.setenv(VARIABLE, str(distance))
-        assert set_prefetching(model, load_library()) == distance
-        products.append(model(x))
+        assert set_prefetching(model, load_library()) == [distance, distance]
+        products.append(torch.cat([model(x[:3]), model(x)]))
     assert torch.equal(products[0], products[1])
     assert torch.equal(products[0], products[2])
 
@@ -47,7 +47,7 @@ def test_a_distance_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch
 def test_a_model_that_caches_hold_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     assert measured_linears(packed(3)) == []
-    assert set_prefetching(packed(3), load_library()) == 0
+    assert set_prefetching(packed(3), load_library()) == [0, 0]
 
 
 def test_no_more_weights_are_measured_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,7 @@ def test_no_more_weights_are_measured_than_needed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(prefetching, "_MEASURED_BYTES", 30_000)
     model = packed(5)
     assert measured_linears(model) == list(model)[:3]
-    assert set_prefetching(model, load_library()) in DISTANCES
+    assert set(set_prefetching(model, load_library())) <= set(DISTANCES)
 
 
 @pytest.mark.parametrize(
