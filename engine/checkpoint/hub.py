@@ -42,6 +42,8 @@ _AT_ONCE = 4
 """Files that are downloaded at the same time."""
 _HUB_SECONDS = 10.0
 """How long the hub may take to list a model's files. A model that is here is served without it."""
+_DUPLICATES = ["consolidated*.safetensors"]
+"""Weights that Mistral's checkpoints have a second time, in the layout of the company's own library."""
 _NO_FILES = ("/",)
 """A pattern that no name matches: the folder of what is here is found, or why there is none."""
 
@@ -85,7 +87,7 @@ def download(model: str, patterns: Sequence[str]) -> Path:
     """
     try:
         _download_large(_missing_files(model, patterns))
-        return Path(snapshot_download(model, allow_patterns=[*patterns]))
+        return Path(snapshot_download(model, allow_patterns=[*patterns], ignore_patterns=_DUPLICATES))
     except GatedRepoError as error:
         raise CheckpointError(f"access to {model!r} is restricted; log in with an account that has access") from error
     except RepositoryNotFoundError as error:
@@ -243,7 +245,9 @@ def _missing_files(model: str, patterns: Sequence[str]) -> list[_MissingFile]:
     blobs = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=model, repo_type="model") / "blobs"
     return [
         _MissingFile(url=hf_hub_url(model, file.rfilename), name=file.rfilename, num_bytes=size, blob=blobs / digest)
-        for file in filter_repo_objects(files, allow_patterns=[*patterns], key=lambda file: file.rfilename)
+        for file in filter_repo_objects(
+            files, allow_patterns=[*patterns], ignore_patterns=_DUPLICATES, key=lambda file: file.rfilename
+        )
         if file.lfs is not None
         and not (blobs / (digest := file.lfs.sha256)).exists()
         and (size := file.lfs.size) <= constants.MAX_HTTP_DOWNLOAD_SIZE  # more is the library's own affair

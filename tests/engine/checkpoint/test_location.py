@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from glimpse.engine.checkpoint.location import DEFAULT_MODEL, UNTRAINED_MARK, is_untrained, resolve_checkpoint
 from glimpse.engine.errors import CheckpointError
+from tests.server.cli.hub import serve_hub
 
 
 def test_folder_with_config_is_a_checkpoint(tmp_path: Path) -> None:
@@ -88,3 +90,20 @@ def test_checkpoint_declares_whether_it_is_untrained(tmp_path: Path, config: str
     if config is not None:
         (tmp_path / "config.json").write_text(config)
     assert is_untrained(tmp_path) == untrained
+
+
+def test_weights_are_downloaded_once_of_a_model_that_has_them_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (files := tmp_path / "files").mkdir()
+    for name in ("config.json", "model.safetensors", "consolidated.safetensors"):
+        (files / name).write_text(f"{{}}  {name}")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with serve_hub({"org/name": files}) as hub:
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        url = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url)
+        folder = resolve_checkpoint("org/name")
+    assert {file.name for file in folder.iterdir()} == {"config.json", "model.safetensors"}
+    assert "consolidated.safetensors" not in hub.sent_bytes
