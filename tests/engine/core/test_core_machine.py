@@ -2,6 +2,7 @@
 
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -117,17 +118,12 @@ class CoreMachine(RuleBasedStateMachine):
         block_size: int,
         max_model_len: int,
         num_spare_blocks: int,
-        prefix_caching: bool,
-        max_decode_slowdown: float,
         ahead: str,
         max_draft_tokens: int,
-        adaptive_drafts: bool,
-        uses_mtp: bool,
-        num_states: int,
         window: int,
         num_spare_sliding_blocks: int,
         max_batch_tokens: int,
-        **limits: int,
+        **limits: Any,
     ) -> None:
         num_sliding_blocks = 0
         if window:
@@ -141,15 +137,10 @@ class CoreMachine(RuleBasedStateMachine):
             num_blocks=-(-max_model_len // block_size) + num_spare_blocks,
             max_model_len=max_model_len,
             max_waiting=20,
-            prefix_caching=prefix_caching,
-            max_decode_slowdown=max_decode_slowdown,
             max_draft_tokens=0 if ahead else max_draft_tokens,
-            num_states=num_states,
             window=window,
             num_sliding_blocks=num_sliding_blocks,
             max_batch_tokens=max_batch_tokens,
-            adaptive_drafts=adaptive_drafts,
-            uses_mtp=uses_mtp,
             async_scheduling=self.is_ahead,
             lazy=ahead == "lazy",
             compile_grammar=lambda grammar: self.compiling.setdefault(grammar, Future()),

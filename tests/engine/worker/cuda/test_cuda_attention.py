@@ -10,6 +10,8 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from typing import Any
+
 from glimpse.engine.worker.cuda import attention
 from glimpse.engine.worker.cuda.attention import paged_attention
 from tests.engine.attention_steps import Step, plain
@@ -39,26 +41,8 @@ def assert_near(actual: Tensor, step: Step) -> None:
     seed=st.integers(0, 99),
     is_int8=st.booleans(),
 )
-def test_matches_the_reference_implementation(
-    dtype: torch.dtype,
-    lengths: list[tuple[int, int]],
-    head_dim: int,
-    num_kv_heads: int,
-    num_queries_per_kv: int,
-    block_size: int,
-    seed: int,
-    is_int8: bool,
-):
-    step = make_step(
-        lengths,
-        head_dim=head_dim,
-        num_kv_heads=num_kv_heads,
-        num_queries_per_kv=num_queries_per_kv,
-        block_size=block_size,
-        dtype=dtype,
-        seed=seed,
-        is_int8=is_int8,
-    )
+def test_matches_the_reference_implementation(dtype: torch.dtype, **drawn: Any):
+    step = make_step(dtype=dtype, **drawn)
     assert_near(attend(step), step)
 
 

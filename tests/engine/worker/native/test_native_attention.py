@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -66,27 +67,8 @@ mixed_lengths = st.lists(
     seed=st.integers(0, 99),
     is_int8=st.booleans(),
 )
-def test_paged_attention_matches_the_reference_implementation(
-    level: Level,
-    dtype: torch.dtype,
-    lengths: list[tuple[int, int]],
-    head_dim: int,
-    num_kv_heads: int,
-    num_queries_per_kv: int,
-    block_size: int,
-    seed: int,
-    is_int8: bool,
-):
-    step = make_step(
-        lengths,
-        head_dim=head_dim,
-        num_kv_heads=num_kv_heads,
-        num_queries_per_kv=num_queries_per_kv,
-        block_size=block_size,
-        dtype=dtype,
-        seed=seed,
-        is_int8=is_int8,
-    )
+def test_paged_attention_matches_the_reference_implementation(level: Level, dtype: torch.dtype, **drawn: Any):
+    step = make_step(dtype=dtype, **drawn)
     assert_near(attend(step, level), plain(step))
 
 
