@@ -12,12 +12,12 @@ from collections.abc import Sequence as Many
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Any
 
 import msgspec
 
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
-from glimpse.engine.core.memory.sliding_window import SlidingWindow
 from glimpse.engine.core.plan import (
     NO_STATE,
     PENDING_TOKEN_ID,
@@ -169,15 +169,8 @@ class LaunchedPlan:
 class CheckingRunner:
     """Executes plans and checks each."""
 
-    num_blocks: int
-    block_size: int
-    max_batch_tokens: int
-    max_sequences: int
+    limits: SchedulerLimits
     encoder_capacity_tokens: int
-    num_states: int = 0
-    window: SlidingWindow | None = None
-    """The window of layers with blocks of their own."""
-    num_sliding_blocks: int = 0
     fails: str = ""
     """Raises in the next step with chunks, "before" or "after" execution. If it ends in "memory": out of memory."""
     lazy: bool = False
@@ -206,9 +199,9 @@ class CheckingRunner:
     """The last step failed: this one may contain unknown ids and keys."""
 
     def __post_init__(self) -> None:
-        self.slots = [b""] * (self.num_blocks * self.block_size)
-        self.sliding_slots = [b""] * (self.num_sliding_blocks * self.block_size)
-        self.states = [b""] * self.num_states
+        self.slots = [b""] * (self.limits.num_blocks * self.limits.block_size)
+        self.sliding_slots = [b""] * (self.limits.num_sliding_blocks * self.limits.block_size)
+        self.states = [b""] * self.limits.num_states
 
     def launch(self, plan: StepPlan) -> LaunchedPlan:
         assert plan != StepPlan()
@@ -307,8 +300,8 @@ class CheckingRunner:
         assert sum(self.resident.values()) <= self.encoder_capacity_tokens
 
     def _compute(self, plan: StepPlan, chunks: Many[SequenceChunk]) -> None:
-        assert plan.num_tokens <= self.max_batch_tokens
-        assert len({chunk.sequence_id for chunk in chunks}) == len(chunks) <= self.max_sequences
+        assert plan.num_tokens <= self.limits.max_batch_tokens
+        assert len({chunk.sequence_id for chunk in chunks}) == len(chunks) <= self.limits.max_sequences
         self._check_states(chunks)
         before = {chunk.sequence_id: self._read(chunk)[: chunk.start] for chunk in chunks}
         windows_before = {chunk.sequence_id: self._read_window(chunk)[: -len(chunk.token_ids)] for chunk in chunks}
@@ -318,7 +311,7 @@ class CheckingRunner:
             expected = self._expected(chunk)
             assert before[chunk.sequence_id] == expected[: chunk.start], "computed on a wrong prefix"
             assert self._read(chunk) == expected, "overwritten in the same step"
-            if self.window is not None:
+            if self.limits.sliding_window is not None:
                 window = expected[self._window_start(chunk) :]
                 assert windows_before[chunk.sequence_id] == window[: -len(chunk.token_ids)], "a wrong window"
                 assert self._read_window(chunk) == window, "a window overwritten in the same step"
@@ -332,7 +325,7 @@ class CheckingRunner:
         written = [state for _, state in written_states(chunks)]
         assert len(written) == len(set(written))
         for chunk in chunks:
-            assert (chunk.states is None) == (self.num_states == 0)
+            assert (chunk.states is None) == (self.limits.num_states == 0)
             if chunk.states is None:
                 continue
             reads, own = chunk.states.reads, [state for _, state in chunk.states.writes]
@@ -352,8 +345,8 @@ class CheckingRunner:
         assert list(chunk.token_ids[: known_end - chunk.start]) == sequence.token_ids[chunk.start : known_end]
         assert chunk.samples == (known_end == len(sequence.token_ids) and sequence.pooling is None)
         assert chunk.samples or not chunk.num_draft_tokens
-        assert sequence.num_computed in (chunk.start, None) or chunk.start % self.block_size == 0
-        assert len(chunk.block_table) >= -(-end // self.block_size)
+        assert sequence.num_computed in (chunk.start, None) or chunk.start % self.limits.block_size == 0
+        assert len(chunk.block_table) >= -(-end // self.limits.block_size)
         assert len(chunk.block_table) == len(set(chunk.block_table))
         for span in sequence.spans:
             assert span.key in self.resident or not any(chunk.start <= index < end for index in placeholders(span))
@@ -361,7 +354,7 @@ class CheckingRunner:
         prints = self._expected(chunk)
         for index in range(chunk.start, end):
             self.slots[self._slot(chunk, index)] = prints[index]
-            if self.window is not None:
+            if self.limits.sliding_window is not None:
                 self.sliding_slots[self._sliding_slot(chunk, index)] = prints[index]
 
     def _expected(self, chunk: SequenceChunk) -> list[bytes]:
@@ -373,20 +366,25 @@ class CheckingRunner:
         return [self.slots[self._slot(chunk, index)] for index in range(chunk.start + len(chunk.token_ids))]
 
     def _slot(self, chunk: SequenceChunk, index: int) -> int:
-        return chunk.block_table[index // self.block_size] * self.block_size + index % self.block_size
+        return self._place(chunk.block_table, index)
 
     def _read_window(self, chunk: SequenceChunk) -> list[bytes]:
         """Returns what the slots of sliding layers contain, of all tokens that the chunk's attend to."""
         end = chunk.start + len(chunk.token_ids)
-        indices = range(self._window_start(chunk), end) if self.window is not None else ()
+        indices = range(self._window_start(chunk), end) if self.limits.sliding_window is not None else ()
         return [self.sliding_slots[self._sliding_slot(chunk, index)] for index in indices]
 
     def _window_start(self, chunk: SequenceChunk) -> int:
-        return 0 if self.window is None else max(chunk.start + 1 - self.window.num_tokens, 0)
+        window = self.limits.sliding_window
+        return 0 if window is None else max(chunk.start + 1 - window.num_tokens, 0)
 
     def _sliding_slot(self, chunk: SequenceChunk, index: int) -> int:
         assert chunk.sliding_table is not None
-        return chunk.sliding_table[index // self.block_size] * self.block_size + index % self.block_size
+        return self._place(chunk.sliding_table, index)
+
+    def _place(self, table: Many[int], index: int) -> int:
+        block, offset = divmod(index, self.limits.block_size)
+        return table[block] * self.limits.block_size + offset
 
     def _pool(self, chunk: SequenceChunk) -> bytes | None:
         """Returns the embedding of a sequence that pools, once its prompt is computed."""
@@ -431,61 +429,50 @@ def written_states(chunks: Iterable[SequenceChunk]) -> Iterator[tuple[int, int]]
         yield from () if chunk.states is None else chunk.states.writes
 
 
+LIMITS = SchedulerLimits(
+    num_blocks=16,
+    block_size=4,
+    max_model_len=64,
+    max_batch_tokens=64,
+    max_sequences=8,
+    encoder_bytes_per_row=ENCODER_BYTES_PER_ROW,
+    encoder_cache_bytes=0,
+    prefix_caching=True,
+    max_decode_slowdown=1000.0,
+)
+"""Limits of a small core."""
+
+
 def make_core(
     *,
-    num_blocks: int = 16,
-    block_size: int = 4,
+    num_blocks: int = LIMITS.num_blocks,
+    block_size: int = LIMITS.block_size,
     max_model_len: int | None = None,
-    max_batch_tokens: int = 64,
-    max_sequences: int = 8,
     max_waiting: int = 100,
     encoder_cache_tokens: int = 0,
-    prefix_caching: bool = True,
-    max_decode_slowdown: float = 1000.0,
-    max_draft_tokens: int = 0,
-    adaptive_drafts: bool = False,
-    uses_mtp: bool = False,
     async_scheduling: bool = False,
-    num_states: int = 0,
-    window: int = 0,
-    num_sliding_blocks: int = 0,
     lazy: bool = False,
     compile_grammar: Callable[[Grammar], Future[object]] | None = None,
+    **limits: Any,
 ) -> tuple[Core, CheckingRunner]:
-    """Returns a core over a checking runner, with its clock. The default context window fills all blocks."""
-    max_model_len = max_model_len or num_blocks * block_size
-    limits = SchedulerLimits(
+    """Returns a core over a checking runner, with its clock. The default context window fills all blocks.
+
+    `limits`: what else differs from `LIMITS`.
+    """
+    changed = replace(
+        LIMITS,
         num_blocks=num_blocks,
         block_size=block_size,
-        max_model_len=max_model_len,
-        max_batch_tokens=max_batch_tokens,
-        max_sequences=max_sequences,
-        encoder_bytes_per_row=ENCODER_BYTES_PER_ROW,
+        max_model_len=max_model_len or num_blocks * block_size,
         encoder_cache_bytes=encoder_cache_tokens * ENCODER_BYTES_PER_ROW,
-        prefix_caching=prefix_caching,
-        max_decode_slowdown=max_decode_slowdown,
-        max_draft_tokens=max_draft_tokens,
-        adaptive_drafts=adaptive_drafts,
-        uses_mtp=uses_mtp,
-        num_states=num_states,
-        window=window,
-        num_sliding_blocks=num_sliding_blocks,
+        **limits,
     )
-    runner = CheckingRunner(
-        num_blocks=num_blocks,
-        block_size=block_size,
-        max_batch_tokens=max_batch_tokens,
-        max_sequences=max_sequences,
-        encoder_capacity_tokens=max(encoder_cache_tokens, max_model_len),
-        num_states=num_states,
-        window=limits.sliding_window,
-        num_sliding_blocks=num_sliding_blocks,
-        lazy=lazy,
-    )
+    capacity = max(encoder_cache_tokens, changed.max_model_len)
+    runner = CheckingRunner(limits=changed, encoder_capacity_tokens=capacity, lazy=lazy)
     core = Core(
         runner=runner,
         model=ModelSpec(vocab_size=VOCAB_SIZE, encoder_row_width=HIDDEN_SIZE, eos_token_ids=(EOS,)),
-        limits=limits,
+        limits=changed,
         max_waiting=max_waiting,
         async_scheduling=async_scheduling,
         compile_grammar=compile_grammar,

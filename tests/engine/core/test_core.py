@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from glimpse.engine.core.core import Core
-from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.plan import CompletedStep, Sample, StepPlan, StepResult
 from glimpse.engine.core.request import ModelSpec
 from glimpse.engine.core.step_pipeline import Runner
@@ -17,6 +16,7 @@ from glimpse.engine.protocol.messages import FinishReason, Generate, MediaInput,
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from tests.engine.checking_runner import (
     EOS,
+    LIMITS,
     PLACEHOLDER,
     VOCAB_SIZE,
     answers,
@@ -384,17 +384,7 @@ def core_over(runner: Runner) -> Core:
     return Core(
         runner=runner,
         model=ModelSpec(vocab_size=VOCAB_SIZE, encoder_row_width=2, eos_token_ids=(EOS,)),
-        limits=SchedulerLimits(
-            num_blocks=4,
-            block_size=4,
-            max_model_len=16,
-            max_batch_tokens=16,
-            max_sequences=4,
-            encoder_bytes_per_row=1,
-            encoder_cache_bytes=1,
-            prefix_caching=True,
-            max_decode_slowdown=2.5,
-        ),
+        limits=replace(LIMITS, num_blocks=4, max_model_len=16, max_batch_tokens=16, max_sequences=4),
         max_waiting=4,
     )
 

@@ -235,7 +235,7 @@ class CoreMachine(RuleBasedStateMachine):
         scheduler = self.core.scheduler
         num_open = sum(entry.finish is None for entry in self.submitted.values())
         assert scheduler.num_running + scheduler.num_waiting <= num_open
-        assert scheduler.num_running <= self.runner.max_sequences
+        assert scheduler.num_running <= self.runner.limits.max_sequences
 
     def record(self, step: Step) -> None:
         for event in step.events:

@@ -4,25 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.memory.block_pool import BlockPool
 from glimpse.engine.core.memory.prefix_cache import PrefixCache
 from glimpse.engine.core.request import ModelSpec, make_request
 from glimpse.engine.core.scheduler import Scheduler
 from glimpse.engine.core.sequence import Sequence
-from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
+from tests.engine.checking_runner import LIMITS, PLACEHOLDER, generate, image_input
 
-LIMITS = SchedulerLimits(
-    num_blocks=16,
-    block_size=4,
-    max_model_len=64,
-    max_batch_tokens=8,
-    max_sequences=2,
-    encoder_bytes_per_row=4,
-    encoder_cache_bytes=0,
-    prefix_caching=True,
-    max_decode_slowdown=2.0,
-)
+FEW = replace(LIMITS, max_batch_tokens=8, max_sequences=2, max_decode_slowdown=2.0)
 MODEL = ModelSpec(vocab_size=10_000, encoder_row_width=2, eos_token_ids=(), bidirectional_runs=True)
 PREFIX_LM = replace(MODEL, bidirectional_prompt=True)
 
@@ -43,7 +32,7 @@ def make(num_before: int, num_rows: int, num_after: int, *, model: ModelSpec = M
     ],
 )
 def test_steps_end_before_or_behind_an_image(num_before: int, num_rows: int, num_after: int, ends: list[int]) -> None:
-    scheduler = Scheduler(LIMITS)
+    scheduler = Scheduler(FEW)
     sequence = make(num_before, num_rows, num_after)
     scheduler.add(sequence)
     found: list[int] = []
@@ -69,7 +58,7 @@ def test_a_cached_prefix_ends_before_or_behind_an_image(num_before: int, num_mat
 
 def test_prompts_that_attend_to_all_of_themselves_are_computed_whole() -> None:
     """The second one fits in the first step, but for its second image, for whose output there is no room."""
-    scheduler = Scheduler(replace(LIMITS, num_blocks=32, max_batch_tokens=128))
+    scheduler = Scheduler(replace(FEW, num_blocks=32, max_batch_tokens=128))
     images = (image_input("one", 1, 20), image_input("other", 21, 20))
     request = generate("request", [1, *[PLACEHOLDER] * 40], *images)
     second = Sequence(sequence_id=1, request=make_request(request, max_model_len=64, model=PREFIX_LM))

@@ -1,35 +1,25 @@
 """Which sequences run in a step, with how many tokens, and which are preempted."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from glimpse.engine.core.limits import SchedulerLimits
-from tests.engine.checking_runner import PLACEHOLDER, generate, image_input, make_core, run_until_idle
+from tests.engine.checking_runner import LIMITS, PLACEHOLDER, generate, image_input, make_core, run_until_idle
 from tests.engine.core.scheduling import shapes, submit
 
 
 @pytest.mark.parametrize(
-    ("num_blocks", "max_batch_tokens", "max_sequences", "message"),
+    ("changes", "message"),
     [
-        (3, 8, 8, "max_model_len: expected at most 12 tokens"),
-        (4, 0, 8, "max_batch_tokens: expected at least 1, got 0"),
-        (4, 8, 0, "max_sequences: expected at least 1, got 0"),
+        ({"num_blocks": 3}, "max_model_len: expected at most 12 tokens"),
+        ({"max_batch_tokens": 0}, "max_batch_tokens: expected at least 1, got 0"),
+        ({"max_sequences": 0}, "max_sequences: expected at least 1, got 0"),
     ],
 )
-def test_refuses_limits_under_which_a_sequence_waits_forever(
-    num_blocks: int, max_batch_tokens: int, max_sequences: int, message: str
-):
+def test_refuses_limits_under_which_a_sequence_waits_forever(changes: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=message):
-        SchedulerLimits(
-            num_blocks=num_blocks,
-            block_size=4,
-            max_model_len=16,
-            max_batch_tokens=max_batch_tokens,
-            max_sequences=max_sequences,
-            encoder_bytes_per_row=1,
-            encoder_cache_bytes=1,
-            prefix_caching=True,
-            max_decode_slowdown=2.5,
-        )
+        replace(LIMITS, **changes)
 
 
 def test_long_prompt_is_chunked_and_sampled_after_the_last_chunk():

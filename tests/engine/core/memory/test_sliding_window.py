@@ -29,7 +29,7 @@ def test_no_step_needs_more_blocks_than_said(num_tokens: int, block_size: int, n
 
 def test_a_sequence_holds_the_blocks_of_its_window_however_long_it_is() -> None:
     core, runner = make_core(num_blocks=40, max_batch_tokens=16, window=WINDOW, num_sliding_blocks=8)
-    tables, window = core.scheduler.state.sliding_tables, runner.window
+    tables, window = core.scheduler.state.sliding_tables, runner.limits.sliding_window
     assert tables is not None
     assert window is not None
     core.submit(generate("it", PROMPT, sampling=sampling(60)))

@@ -1,7 +1,7 @@
 """A builder that follows a schedule packs each step as if it had seen no other."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import pytest
@@ -10,14 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glimpse.engine.core.core import Core
-from glimpse.engine.core.limits import SchedulerLimits
-from glimpse.engine.core.memory.sliding_window import SlidingWindow
 from glimpse.engine.core.plan import PENDING_TOKEN_ID, SequenceChunk, StepPlan
 from glimpse.engine.core.request import ModelSpec
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.tensors.batch import Batch, PendingTokens, SequenceLayout, SlidingBlocks
 from glimpse.engine.worker.tensors.batch_builder import BatchBuilder, make_batch
-from tests.engine.checking_runner import EOS, VOCAB_SIZE, CheckingRunner, LaunchedPlan, generate
+from tests.engine.checking_runner import EOS, LIMITS, VOCAB_SIZE, CheckingRunner, LaunchedPlan, generate
 
 CPU = torch.device("cpu")
 BLOCK_SIZE = 2
@@ -88,31 +86,20 @@ class PackingRunner:
 
 
 def packing_core(*, ahead: bool, num_sliding_blocks: int) -> tuple[Core, PackingRunner]:
-    inner = CheckingRunner(
-        num_blocks=NUM_BLOCKS,
-        block_size=BLOCK_SIZE,
-        max_batch_tokens=16,
-        max_sequences=MAX_SEQUENCES,
-        encoder_capacity_tokens=100,
-        window=SlidingWindow(num_tokens=3, block_size=BLOCK_SIZE) if num_sliding_blocks else None,
-        num_sliding_blocks=num_sliding_blocks,
-    )
-    builders = tuple(BatchBuilder(block_size=BLOCK_SIZE, device=CPU, keeps_tables_there=own) for own in (False, True))
-    runner = PackingRunner(inner, builders)
-    limits = SchedulerLimits(
+    limits = replace(
+        LIMITS,
         num_blocks=NUM_BLOCKS,
         block_size=BLOCK_SIZE,
         max_model_len=NUM_BLOCKS * BLOCK_SIZE,
         max_batch_tokens=16,
         max_sequences=MAX_SEQUENCES,
-        encoder_bytes_per_row=1,
-        encoder_cache_bytes=0,
-        prefix_caching=True,
-        max_decode_slowdown=1000.0,
         max_draft_tokens=0 if ahead else 2,
         window=3,
         num_sliding_blocks=num_sliding_blocks,
     )
+    inner = CheckingRunner(limits=limits, encoder_capacity_tokens=100)
+    builders = tuple(BatchBuilder(block_size=BLOCK_SIZE, device=CPU, keeps_tables_there=own) for own in (False, True))
+    runner = PackingRunner(inner, builders)
     model = ModelSpec(vocab_size=VOCAB_SIZE, encoder_row_width=1, eos_token_ids=(EOS,))
     return Core(runner=runner, model=model, limits=limits, max_waiting=100, async_scheduling=ahead), runner
 
