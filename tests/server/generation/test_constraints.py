@@ -12,10 +12,11 @@ from glimpse.engine.checkpoint.text.conversation import NamedTool, ToolChoice, T
 from glimpse.engine.checkpoint.text.grammar_check import CheckStoppedError, GrammarChecker
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.engine.checkpoint.text.tools import FORMATS
-from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind, SamplingParams
+from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.generation.constraints import UNCONSTRAINED, ConstraintBuilder
 from glimpse.server.request import Constraint, GenerationRequest, Tools
+from tests.server.requests import GENERATION
 
 TOKENIZER = load_tokenizer(DEFAULT_MODEL)
 CHECKER = GrammarChecker(TOKENIZER)
@@ -36,15 +37,8 @@ def tool(parameters: dict[str, Any], *, strict: bool = False) -> ToolDefinition:
 def asked(
     *tools: ToolDefinition, choice: ToolChoice = ToolMode.AUTO, constraint: Constraint | None = None
 ) -> GenerationRequest:
-    return GenerationRequest(
-        prompts=(),
-        sampling=SamplingParams(),
-        num_completions=1,
-        constraint=constraint,
-        tools=Tools(definitions=tools, choice=choice, parallel=True) if tools else None,
-        priority=0,
-        cache_salt="",
-    )
+    offered = Tools(definitions=tools, choice=choice, parallel=True) if tools else None
+    return replace(GENERATION, constraint=constraint, tools=offered)
 
 
 def builder(format_name: str | None = "hermes") -> ConstraintBuilder:

@@ -23,7 +23,7 @@ from glimpse.server.parse.chat import parse_chat
 from glimpse.server.request import ChatRequest, Conversation, GenerationRequest, ReasoningOptions, ReasoningSupport
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
 from tests.server.parse.served import MODEL
-from tests.server.requests import image_part, png, request, text_part, user, video_part
+from tests.server.requests import GENERATION, image_part, png, request, text_part, user, video_part
 
 VOCAB_SIZE = MODEL.vocab_size
 
@@ -248,15 +248,7 @@ def test_applies_the_documented_defaults() -> None:
     wire = chat_pb2.CreateChatCompletionRequest(messages=[user("Hello")])
     chat = parse(wire)
     (conversation,) = chat.generation.prompts
-    assert chat.generation == GenerationRequest(
-        prompts=(conversation,),
-        sampling=SamplingParams(),
-        num_completions=1,
-        constraint=None,
-        tools=None,
-        priority=0,
-        cache_salt="",
-    )
+    assert chat.generation == replace(GENERATION, prompts=(conversation,))
     assert (chat.include_usage, chat.metadata, chat.echoes_service_tier) == (False, {}, False)
     assert conversation == Conversation(messages=(ChatMessage(role="user", content=("Hello",)),), media=[])
 
