@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from tests.checkpoints.llava import draw_weights
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, make_tokenizer, write_json
+from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, TINY_DECODER, make_tokenizer, write_json
 from tests.checkpoints.qwen2_vl import PREPROCESSOR_CONFIG as QWEN_PREPROCESSOR_CONFIG
 
 SPECIAL_TOKENS = (
@@ -96,13 +96,9 @@ def make_glm_ocr_checkpoint(path: Path) -> Path:
     torch.manual_seed(0)
     config = GlmOcrConfig(
         text_config={
-            "vocab_size": 384,
-            "hidden_size": 64,
-            "intermediate_size": 96,
+            **TINY_DECODER,
             "num_hidden_layers": LAYERS,
             "num_nextn_predict_layers": 1,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
             "head_dim": 32,
             "max_position_embeddings": 2048,
             "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [4, 6, 6]},

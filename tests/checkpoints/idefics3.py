@@ -11,7 +11,7 @@ from transformers import (
     SmolVLMForConditionalGeneration,
 )
 
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, VOCAB_SIZE, make_tokenizer, write_json
+from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, TINY_DECODER, make_tokenizer, write_json
 
 Family = Literal["smolvlm", "idefics3"]
 
@@ -40,12 +40,7 @@ CHAT_TEMPLATE = (
 
 _TEXT = {
     "model_type": "llama",
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
+    **TINY_DECODER,
     "max_position_embeddings": 2048,
     "rms_norm_eps": 1e-5,
     "rope_theta": 100_000.0,

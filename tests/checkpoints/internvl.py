@@ -19,7 +19,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, VOCAB_SIZE, make_tokenizer, write_json
+from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, TINY_DECODER, make_tokenizer, write_json
 
 Variant = Literal["300M", "6B", "llama"]
 """The vision encoder: InternViT-300M, before Qwen2's decoder, or InternViT-6B, before Qwen3's; or the first before
@@ -70,12 +70,7 @@ PREPROCESSOR_CONFIG: dict[str, Any] = {
 }
 
 _TEXT: dict[str, Any] = {
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
+    **TINY_DECODER,
     "max_position_embeddings": 2048,
     "bos_token_id": TOKEN_IDS["<|endoftext|>"],
     "eos_token_id": TOKEN_IDS["<|im_end|>"],

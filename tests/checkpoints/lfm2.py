@@ -7,7 +7,7 @@ import torch
 from transformers import Lfm2VlConfig, Lfm2VlForConditionalGeneration
 
 from tests.checkpoints.llava import draw_weights
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, make_tokenizer, write_json
+from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, TINY_DECODER, make_tokenizer, write_json
 
 PATCH, TILE = 8, 64
 """Sides of a patch and of a tile in pixels. A token is a square of two by two patches."""
@@ -41,13 +41,9 @@ PREPROCESSOR: dict[str, Any] = {
 }
 TEXT: dict[str, Any] = {
     "model_type": "lfm2",
-    "vocab_size": 384,
-    "hidden_size": 64,
-    "intermediate_size": 96,
+    **TINY_DECODER,
     "block_multiple_of": 40,
     "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
     "max_position_embeddings": 2048,
     "layer_types": ["conv", "full_attention", "conv", "conv"],
     "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},

@@ -19,7 +19,7 @@ from transformers import (
     SiglipVisionModel,
 )
 
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, VOCAB_SIZE, make_tokenizer, write_json
+from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, TINY_DECODER, make_tokenizer, write_json
 
 NUM_QUERIES = 4
 SCALE = 56
@@ -88,12 +88,8 @@ VISION: dict[str, Any] = {
     "patch_size": 14,
 }
 TEXT: dict[str, Any] = {
-    "vocab_size": VOCAB_SIZE,
+    **TINY_DECODER,
     "hidden_size": HIDDEN_SIZE,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
     "max_position_embeddings": 2048,
     "rms_norm_eps": 1e-6,
     "bos_token_id": TOKEN_IDS["<|endoftext|>"],

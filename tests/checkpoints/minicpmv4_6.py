@@ -9,7 +9,7 @@ from transformers import MiniCPMV4_6Config, MiniCPMV4_6ForConditionalGeneration
 
 from tests.checkpoints import qwen3_5
 from tests.checkpoints.llava import draw_weights
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, SPECIAL_TOKENS, VOCAB_SIZE, make_tokenizer, write_json
+from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, SPECIAL_TOKENS, TINY_DECODER, make_tokenizer, write_json
 
 PATCH, SCALE = 8, 64
 """Sides in pixels of a patch, and of a square with the area of a slice: a token is a square of 4 by 4 patches."""
@@ -31,12 +31,8 @@ PREPROCESSOR: dict[str, Any] = {
 VIDEO: dict[str, Any] = PREPROCESSOR | {"max_num_frames": 12, "stack_frames": 1}
 TEXT: dict[str, Any] = {
     "model_type": "qwen3_5_text",
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 64,
-    "intermediate_size": 96,
+    **TINY_DECODER,
     "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
     "head_dim": 32,
     "max_position_embeddings": 4096,
     "layer_types": list(qwen3_5.KINDS),

@@ -22,7 +22,7 @@ from transformers import (
 from tests.checkpoints.llava import PREPROCESSOR_CONFIG as CLIP_PREPROCESSOR_CONFIG
 from tests.checkpoints.llava import Names, draw_weights, save_model
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE as CHATML
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, make_tokenizer, write_json
+from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, TINY_DECODER, make_tokenizer, write_json
 from tests.checkpoints.qwen2_vl import SPECIAL_TOKENS as CHATML_TOKENS
 
 Kind = Literal["mistral", "ministral3", "pixtral", "lighton_ocr"]
@@ -64,12 +64,8 @@ CHAT_TEMPLATE = """\
 """A template of the published form: calls are names and arguments, each after a token of its own."""
 
 _SIZES: Mapping[str, Any] = {
+    **TINY_DECODER,
     "vocab_size": VOCAB_SIZE,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
     "head_dim": 32,
 }
 YARN: Mapping[str, Any] = {

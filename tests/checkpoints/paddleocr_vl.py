@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PaddleOCRVLConfig, PaddleOCRVLForConditionalGeneration
 
 from tests.checkpoints.llava import draw_weights
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, make_tokenizer, write_json
+from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, TINY_DECODER, make_tokenizer, write_json
 
 SPECIAL_TOKENS = ("<s>", "</s>", "<|begin_of_sentence|>", "<|IMAGE_START|>", "<|IMAGE_END|>", "<|IMAGE_PLACEHOLDER|>")
 TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
@@ -40,12 +40,7 @@ def make_paddleocr_vl_checkpoint(path: Path) -> Path:
     torch.manual_seed(0)
     config = PaddleOCRVLConfig(
         text_config={
-            "vocab_size": 384,
-            "hidden_size": 64,
-            "intermediate_size": 96,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
+            **TINY_DECODER,
             "head_dim": 32,
             "max_position_embeddings": 2048,
             "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0, "mrope_section": [4, 6, 6]},

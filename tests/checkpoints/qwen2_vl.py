@@ -30,6 +30,15 @@ PLAIN_TOKENS = (*sorted(pre_tokenizers.ByteLevel.alphabet()), *(merge.replace(" 
 """In the order of token ids; special tokens follow."""
 VOCAB_SIZE = 384
 """Rows of the embedding table: more than the tokenizer's tokens, as in published checkpoints."""
+TINY_DECODER: Mapping[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+"""Sizes in `config.json` that most tiny checkpoints share."""
 
 VISION_WIDTH = 32
 

@@ -38,6 +38,7 @@ from tests.checkpoints.qwen2_vl import (
     CHAT_TEMPLATE,
     PLAIN_TOKENS,
     SPECIAL_TOKENS,
+    TINY_DECODER,
     VOCAB_SIZE,
     make_tokenizer,
     write_json,
@@ -165,12 +166,7 @@ PARTIAL_LONG_ROPE = LONG_ROPE | {
 
 _END = len(PLAIN_TOKENS) + SPECIAL_TOKENS.index("<|im_end|>")
 _SIZES: Mapping[str, Any] = {
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
+    **TINY_DECODER,
     "max_position_embeddings": 512,
     "eos_token_id": _END,
     "bos_token_id": None,

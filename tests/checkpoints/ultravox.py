@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import processors
 from transformers import LlamaConfig, LlamaForCausalLM, WhisperConfig, models
 
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, VOCAB_SIZE, Draw, make_tokenizer, readable_token_ids, write_json
+from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, TINY_DECODER, Draw, make_tokenizer, readable_token_ids, write_json
 from tests.checkpoints.text import LLAMA3_ROPE
 
 WhisperEncoder = models.whisper.modeling_whisper.WhisperEncoder
@@ -159,12 +159,7 @@ def _config(norm_mid: bool) -> dict[str, Any]:
         },
         "text_config": {
             "model_type": "llama",
-            "vocab_size": VOCAB_SIZE,
-            "hidden_size": 64,
-            "intermediate_size": 96,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
+            **TINY_DECODER,
             "max_position_embeddings": 2048,
             "rms_norm_eps": 1e-5,
             "rope_scaling": LLAMA3_ROPE,
