@@ -21,8 +21,15 @@ from glimpse.client import (
     TokenizeOptions,
     Video,
 )
+from glimpse.client.openai_json import OptionError
 from glimpse.client.options import CallOptions, QuoteOptions
-from glimpse.client.requests import call_arguments, chat_request, embedding_request, upload_requests
+from glimpse.client.requests import (
+    call_arguments,
+    chat_request,
+    completion_request,
+    embedding_request,
+    upload_requests,
+)
 from glimpse.media.processing.rgb import upright_rgb
 from glimpse.v1 import chat_pb2, completion_pb2, content_pb2, embedding_pb2, generation_pb2, media_pb2, tokenizer_pb2
 
@@ -181,3 +188,11 @@ def test_importing_the_client_loads_no_server_and_no_numpy() -> None:
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output == "set()\n"
+
+
+def test_refuses_allowed_tokens_without_one_which_would_allow_all() -> None:
+    assert not chat_request("a", {}).generation.allowed_token_ids
+    with pytest.raises(OptionError, match=r"^'allowed_token_ids': expected None or at least 1 token id, got 0"):
+        chat_request("a", {"allowed_token_ids": []})
+    with pytest.raises(OptionError, match=r"^'allowed_token_ids': expected"):
+        completion_request("a", {"allowed_token_ids": ()})

@@ -192,6 +192,9 @@ def _members(options: Mapping[str, Any], **given: Any) -> dict[str, Any]:
     members = {name: value for name, value in options.items() if name not in CallOptions.__annotations__} | given
     if "response_format" in members:
         members["response_format"] = _response_format(members["response_format"])
+    if (token_ids := members.get("allowed_token_ids")) is not None and not len(token_ids):
+        # Messages have no empty list that differs from none, which allows all.
+        raise OptionError("'allowed_token_ids': expected None or at least 1 token id, got 0")
     return members
 
 
