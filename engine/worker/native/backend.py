@@ -10,7 +10,7 @@ from glimpse.engine.worker.native import spin_control
 from glimpse.engine.worker.native.library import Level, NativeError, choose_level, load_library, machine_levels
 from glimpse.engine.worker.native.linear import pack
 from glimpse.engine.worker.native.native_ops import NativeOps
-from glimpse.engine.worker.native.prefetching import set_prefetching
+from glimpse.engine.worker.native.tuning import tune
 
 
 def why_not_native(device: torch.device, on_progress: Callable[[str], None] = lambda _stage: None) -> str | None:
@@ -36,12 +36,12 @@ def use_native(model: nn.Module, level: Level | None = None, dtype: torch.dtype 
 
     Raises:
         NativeError: the backend is unavailable; see `why_not_native`.
-        CheckpointError: as for `set_prefetching`.
+        CheckpointError: as for `tune`.
     """
     library, level = load_library(), level or choose_level()
     library.glimpse_set_num_threads(torch.get_num_threads())
     if torch.get_num_threads() > 1:
         spin_control.start(library)
     pack(model, library, level, dtype)
-    set_prefetching(model, library)
+    tune(model, library)
     return NativeOps(library, level)

@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kReadRows = 5;
 
 int64_t read_ahead_bytes = 0, computed_ahead_bytes = 0;  // for so many rows, and for more
+bool unpacks_integers = true;
 
 // Up to this number of rows, each thread lays out all of them for itself, which saves a barrier.
 constexpr int64_t kReplicatedRows = 2;
@@ -49,6 +50,8 @@ Activations input_of(const Kernels& kernels, const Weight& weight, int64_t rows,
 }
 
 }  // namespace
+
+bool unpacks_for_vectors() { return unpacks_integers; }
 
 int64_t streamed_ahead_bytes(int64_t rows) { return rows <= kReadRows ? read_ahead_bytes : computed_ahead_bytes; }
 
@@ -112,6 +115,9 @@ using namespace glimpse;
 extern "C" int64_t glimpse_streamed_rows(int level, int32_t dtype) {
   return kernels_of(level, static_cast<DType>(dtype)).streamed_rows;
 }
+
+// Sets whether many rows are multiplied by integers that were widened in the cache, or in registers for each few rows.
+extern "C" void glimpse_set_unpacking(int enabled) { unpacks_integers = enabled; }
 
 // Sets how far ahead products of as many rows, and of others that are bound by the same, prefetch such weights.
 extern "C" void glimpse_set_prefetch(int64_t rows, int64_t ahead_bytes) {

@@ -93,6 +93,11 @@ class PackedLinear(nn.Module):
         library.glimpse_pack(byref(self.packed), linear.weight.contiguous().data_ptr())
 
     @property
+    def is_quantized(self) -> bool:
+        """Whether weights have 4 or 8 bits."""
+        return bool(self.packed.scale or self.packed.group_size)
+
+    @property
     def streamed_rows(self) -> int:
         """The most rows that read each part of the weights once, from memory."""
         return self.library.glimpse_streamed_rows(self._level, self.packed.dtype)

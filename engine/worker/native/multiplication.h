@@ -30,8 +30,11 @@ constexpr int64_t kUnpackedBytes = 16 << 10;  // bytes of unpacked weights that 
 
 // Prefetch distance of weights that are read in order, for a number of rows; 0: none. It is a processor's own:
 // prefetches keep some from following a panel by themselves, and others do not follow it from page to page, or not if
-// much is computed meanwhile. prefetching.py measures it.
+// much is computed meanwhile. tuning.py measures it.
 int64_t streamed_ahead_bytes(int64_t rows);
+
+// Whether vector units multiply many rows by integers that were widened in the cache; tuning.py measures it, too.
+bool unpacks_for_vectors();
 
 // Blocks of many rows begin with a group of activations.
 static_assert(kCachedBytes / kStepBytes % kGroupSteps == 0 && kPanelBytes / kStepBytes % kGroupSteps == 0);
@@ -69,6 +72,7 @@ class Multiplication {
   // Vector units unpack integers of a few rows' panels in the time that memory takes.
   Unpack choose_unpacking() const {
     const bool in_vectors = x_.has_integers() && !x_.has_group_tiles();
+    if (in_vectors && !unpacks_for_vectors()) return nullptr;
     const int64_t direct_rows = x_.has_group_tiles() ? 0 : in_vectors ? kTileRows : kernels_.direct_rows;
     return x_.rows() > direct_rows ? kernels_.unpacker(weight_) : nullptr;
   }

@@ -127,6 +127,21 @@ def test_products_too_wide_for_the_cache(level: Level, bits: int, byte_inputs: b
 
 
 @at_each_level
+@pytest.mark.parametrize("bits", [4, 8])
+def test_products_do_not_depend_on_where_weights_are_widened(level: Level, bits: int):
+    library, linear, x = (
+        load_library(),
+        packed(make(512, 96, 128, bits=bits), level),
+        random(20, 512, seed=2).bfloat16(),
+    )
+    products = []
+    for unpacks in (False, True):
+        library.glimpse_set_unpacking(unpacks)
+        products.append(linear(x))
+    assert torch.equal(*products)
+
+
+@at_each_level
 @pytest.mark.parametrize("byte_inputs", [False, True])
 def test_large_groups_of_8_bits_do_not_overflow(level: Level, byte_inputs: bool):
     """The most that 32 bits must hold: all weights and inputs at the end of their range."""

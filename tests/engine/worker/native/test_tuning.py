@@ -1,15 +1,22 @@
-"""The distance at which weights are prefetched: forced, measured, and without effect on products."""
+"""What is tuned to the processor: forced, measured, and without effect on products."""
 
 import pytest
 import torch
 from torch import nn
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.worker.layers.linear import Linear
-from glimpse.engine.worker.native import prefetching
+from glimpse.engine.worker.layers.linear import Int8Linear, Linear
+from glimpse.engine.worker.native import tuning
 from glimpse.engine.worker.native.library import Level, choose_level, load_library
 from glimpse.engine.worker.native.linear import PackedLinear, WeightMemory
-from glimpse.engine.worker.native.prefetching import DISTANCES, VARIABLE, fastest, measured_linears, set_prefetching
+from glimpse.engine.worker.native.tuning import (
+    DISTANCES,
+    VARIABLE,
+    fastest,
+    measured_linears,
+    set_prefetching,
+    set_unpacking,
+)
 from tests.engine.levels import at_each_level, needs_kernels
 
 pytestmark = needs_kernels
@@ -38,6 +45,22 @@ def test_products_do_not_depend_on_the_distance(level: Level, monkeypatch: pytes
     assert torch.equal(products[0], products[2])
 
 
+def test_where_weights_are_widened_is_measured(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tuning, "_LEAST_BYTES", 1)
+    linear = Linear(512, 96, bias=False)
+    linear.weight.data = torch.randn(96, 512).to(torch.bfloat16)
+    library = load_library()
+    model = PackedLinear(
+        Int8Linear.quantized(linear), gated=False, library=library, level=choose_level(), memory=WeightMemory(library)
+    )
+    with caplog.at_level("INFO"):
+        place = "the cache" if set_unpacking(model, library) else "registers"
+    assert caplog.messages == [f"many rows are multiplied by weights that are widened in {place}"]
+    library.glimpse_set_unpacking(True)
+
+
 def test_a_distance_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "4K")
     with pytest.raises(CheckpointError, match=rf"^{VARIABLE}: expected a number of bytes, such as 4096, or 0, got 4K$"):
@@ -46,16 +69,16 @@ def test_a_distance_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch
 
 def test_a_model_that_caches_hold_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert measured_linears(packed(3)) == []
+    assert measured_linears(packed(3), 1) == []
     assert set_prefetching(packed(3), load_library()) == [0, 0]
 
 
 def test_no_more_weights_are_measured_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(prefetching, "_LEAST_BYTES", 20_000)
-    monkeypatch.setattr(prefetching, "_MEASURED_BYTES", 30_000)
+    monkeypatch.setattr(tuning, "_LEAST_BYTES", 20_000)
+    monkeypatch.setattr(tuning, "_READ_BYTES", 30_000)
     model = packed(5)
-    assert measured_linears(model) == list(model)[:3]
+    assert measured_linears(model, 30_000) == list(model)[:3]
     assert set(set_prefetching(model, load_library())) <= set(DISTANCES)
 
 
