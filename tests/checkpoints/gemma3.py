@@ -8,9 +8,9 @@ from typing import Any
 import tokenizers
 import torch
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
-from transformers import Gemma3Config, Gemma3ForConditionalGeneration, Gemma3TextConfig, SiglipVisionConfig
+from transformers import Gemma3Config, Gemma3ForConditionalGeneration, Gemma3TextConfig
 
-from tests.checkpoints.llava import Names, draw_weights, save_model
+from tests.checkpoints.llava import Names, draw_weights, save_model, siglip_config
 from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.text import GEMMA3_TRAITS
 
@@ -96,18 +96,9 @@ def make_gemma3_checkpoint(path: Path, *, names: Names = "published") -> Path:
         "num_key_value_heads": 2,
         "max_position_embeddings": 512,
     }
-    vision = SiglipVisionConfig(
-        hidden_size=32,
-        intermediate_size=52,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        image_size=SIDE,
-        patch_size=10,
-        vision_use_head=False,
-    )
     config = Gemma3Config(
         text_config=Gemma3TextConfig(**{**sizes, **GEMMA3_TRAITS}),
-        vision_config=vision,
+        vision_config=siglip_config(image_size=SIDE, patch_size=10),
         mm_tokens_per_image=NUM_IMAGE_TOKENS,
         boi_token_index=TOKEN_IDS["<start_of_image>"],
         eoi_token_index=TOKEN_IDS["<end_of_image>"],

@@ -130,6 +130,18 @@ def _vision_config() -> Any:
     )
 
 
+def siglip_config(*, image_size: int, patch_size: int) -> SiglipVisionConfig:
+    return SiglipVisionConfig(
+        hidden_size=32,
+        intermediate_size=52,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=image_size,
+        patch_size=patch_size,
+        vision_use_head=False,
+    )
+
+
 def draw_weights(model: torch.nn.Module) -> None:
     """Draws weights so that answers depend on the whole prompt, including images."""
     with torch.no_grad():
@@ -261,19 +273,10 @@ def make_onevision_checkpoint(path: Path, *, names: Names = "published", max_til
         path: made if it does not exist.
     """
     torch.manual_seed(1)
-    vision = SiglipVisionConfig(
-        hidden_size=32,
-        intermediate_size=52,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        image_size=TILE,
-        patch_size=14,
-        vision_use_head=False,
-    )
     sizes = {**_SIZES, "bos_token_id": None, "eos_token_id": ONEVISION_TOKEN_IDS["<|im_end|>"]}
     text = Qwen2Config(**{**sizes, "max_position_embeddings": 2048}, num_key_value_heads=2, tie_word_embeddings=True)
     config = LlavaOnevisionConfig(
-        vision_config=vision,
+        vision_config=siglip_config(image_size=TILE, patch_size=14),
         text_config=text,
         image_token_index=ONEVISION_TOKEN_IDS["<image>"],
         video_token_index=ONEVISION_TOKEN_IDS["<video>"],

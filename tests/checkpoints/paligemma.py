@@ -12,12 +12,11 @@ from transformers import (
     GemmaConfig,
     PaliGemmaConfig,
     PaliGemmaForConditionalGeneration,
-    SiglipVisionConfig,
 )
 
 from tests.checkpoints.colqwen2 import SIZE
 from tests.checkpoints.gemma3 import PLAIN, PREPROCESSOR_CONFIG, SIDE, VOCAB_SIZE, save_tokenizer
-from tests.checkpoints.llava import Names, draw_weights, name_in_publications, save_model
+from tests.checkpoints.llava import Names, draw_weights, name_in_publications, save_model, siglip_config
 from tests.checkpoints.qwen2_vl import write_json
 
 IMAGE_TOKEN_ID = len(PLAIN)
@@ -63,15 +62,7 @@ def _config() -> PaliGemmaConfig:
         head_dim=32,
         max_position_embeddings=512,
     )
-    vision = SiglipVisionConfig(
-        hidden_size=32,
-        intermediate_size=52,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        image_size=SIDE,
-        patch_size=_PATCH,
-        vision_use_head=False,
-    )
+    vision = siglip_config(image_size=SIDE, patch_size=_PATCH)
     return PaliGemmaConfig(
         text_config=decoder, vision_config=vision, projection_dim=_HIDDEN, image_token_index=IMAGE_TOKEN_ID
     )
