@@ -6,7 +6,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable
-from typing import assert_never
+from typing import TypeVar
 
 from glimpse.engine.errors import CheckpointError, EngineError, EngineErrorCode
 from glimpse.engine.worker.parallel.group import Group
@@ -20,6 +20,8 @@ from glimpse.engine.worker.parallel.messages import (
     channel_to_rank,
 )
 from glimpse.frames import BlockingChannel
+
+ReplyT = TypeVar("ReplyT", Loaded, Joined, AdapterStaged)
 
 _log = logging.getLogger(__name__)
 
@@ -88,44 +90,27 @@ class RankConnection:
         assert self._channel is not None
         self._channel.send(message)
 
-    def expect_loaded(self) -> Loaded:
-        """Waits until the rank has loaded.
+    def expect(self, kind: type[ReplyT]) -> ReplyT:
+        """Waits for the rank's next message, which is of this kind.
 
         Raises:
             CheckpointError: the rank cannot serve the checkpoint.
             EngineError: the rank has exited.
         """
-        message = self._expect()
-        assert isinstance(message, Loaded)
-        return message
-
-    def expect_joined(self) -> None:
-        """Waits until the rank has joined the group. Raises like `expect_loaded`."""
-        message = self._expect()
-        assert isinstance(message, Joined)
-
-    def expect_staged_adapter(self) -> AdapterStaged:
-        """Waits until the rank has read an adapter. Raises like `expect_loaded`."""
-        message = self._expect()
-        assert isinstance(message, AdapterStaged)
-        return message
-
-    def shutdown(self) -> None:
-        """Ends the connection, and thereby the rank."""
-        if self._channel is not None:
-            self._channel.shutdown()
-
-    def _expect(self) -> Loaded | Joined | AdapterStaged:
         message = self._messages.get()
         match message:
-            case Loaded() | Joined() | AdapterStaged():
-                return message
             case LoadFailed(message=reason):
                 raise CheckpointError(reason if self.remote_address is None else f"{self.name}: {reason}")
             case None:
                 raise EngineError(EngineErrorCode.UNAVAILABLE, f"{self.name} of the engine exited while loading")
             case _:
-                assert_never(message)
+                assert isinstance(message, kind)
+                return message
+
+    def shutdown(self) -> None:
+        """Ends the connection, and thereby the rank."""
+        if self._channel is not None:
+            self._channel.shutdown()
 
 
 def _listen(
@@ -140,7 +125,7 @@ def _listen(
         messages.put(message)
     channel.close()
     if isinstance(message, LoadFailed):
-        return  # an expected exit: `expect_loaded` reports the reason
+        return  # an expected exit: `expect` reports the reason
     if not failure.has_occurred:
         _log.error("%s has exited, or cannot be reached any more", name)
     messages.put(None)

@@ -24,6 +24,7 @@ from glimpse.engine.worker.parallel.messages import (
     AdapterStaged,
     Execute,
     Join,
+    Joined,
     Load,
     Loaded,
     PutAdapter,
@@ -77,9 +78,9 @@ class Ranks:
             EngineError: a rank has exited.
         """
         for rank in self._ranks:
-            if (difference := _difference(own, rank.expect_loaded())) is not None:
+            if (difference := _difference(own, rank.expect(Loaded))) is not None:
                 rank.send(Refused(message=difference))
-                rank.expect_joined()  # raises what it says last
+                rank.expect(Joined)  # raises what it says last
         address, store = "127.0.0.1", None
         if self._listener is None:
             # In memory, so that a kill leaves nothing on disk. Stays open: the group may use the file until the end.
@@ -99,7 +100,7 @@ class Ranks:
     def wait_until_joined(self) -> None:
         """Waits until all other ranks can execute steps. Raises like `join`."""
         for rank in self._ranks:
-            rank.expect_joined()
+            rank.expect(Joined)
 
     def execute(self, plans: Sequence[StepPlan]) -> None:
         """Sends each rank its plan, in the order of ranks.
@@ -115,7 +116,7 @@ class Ranks:
 
     def staged_adapters(self) -> list[AdapterStaged]:
         """Waits until each rank has read the adapter. Raises EngineError if one has exited."""
-        return [rank.expect_staged_adapter() for rank in self._ranks]
+        return [rank.expect(AdapterStaged) for rank in self._ranks]
 
     def put_adapter(self, digest: bytes) -> None:
         """Makes each rank use its staged adapter from the next step on. Raises like `execute`."""
