@@ -18,11 +18,12 @@ from glimpse.engine.checkpoint.text.tools import (
     ToolCallStarted,
     ToolEvent,
     ToolFormat,
-    new_tool_parser,
     tool_grammar,
 )
 from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind
 from glimpse.engine.worker.execution.grammar_watcher import GrammarWatcher
+from tests.engine.checkpoint.text.test_tools_parser import read as read_events
+from tests.engine.checkpoint.text.test_tools_parser import tool
 
 HERMES = FORMATS["hermes"]
 EACH_FORMAT = pytest.mark.parametrize("tool_format", FORMATS.values(), ids=FORMATS.keys())
@@ -62,10 +63,6 @@ class Bytes:
 VOCABULARY = Bytes([])
 PLAIN = llguidance.LLTokenizer(llguidance.TokenizerWrapper(VOCABULARY))
 SPECIAL = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Bytes(list(TAG_IDS.values()))))
-
-
-def tool(name: str, parameters: dict[str, Any], *, strict: bool = False) -> ToolDefinition:
-    return ToolDefinition(name=name, description=None, parameters=json.dumps(parameters), strict=strict)
 
 
 TOOLS = [tool("weather", WEATHER, strict=True), tool("now", NOTHING)]
@@ -114,11 +111,6 @@ def random_text(
     return None
 
 
-def read(tool_format: ToolFormat, answer: str) -> list[ToolEvent]:
-    parser = new_tool_parser(tool_format, tools=TOOLS)
-    return [*parser.feed(answer), *parser.finish()]
-
-
 def check_calls(events: Sequence[ToolEvent]) -> list[str]:
     """Returns the names of the calls after checking their arguments against the schemas."""
     names = [event.name for event in events if isinstance(event, ToolCallStarted)]
@@ -140,7 +132,7 @@ def test_required_choice_allows_only_tool_calls(tool_format: ToolFormat, paralle
     answers = [answer for seed in range(25) if (answer := random_text(made, seed)) is not None]
     called: set[str] = set()
     for answer in answers:
-        events = read(tool_format, answer)
+        events = read_events(tool_format, answer, tools=TOOLS)
         names = check_calls(events)
         assert names
         assert not any(isinstance(event, TextEvent) for event in events)
@@ -154,7 +146,7 @@ def test_named_tool_is_called_exactly_once(tool_format: ToolFormat) -> None:
     made = grammar(tool_format, NamedTool(name="weather"))
     answers = [answer for seed in range(12) if (answer := random_text(made, seed)) is not None]
     assert answers
-    assert all(check_calls(read(tool_format, answer)) == ["weather"] for answer in answers)
+    assert all(check_calls(read_events(tool_format, answer, tools=TOOLS)) == ["weather"] for answer in answers)
 
 
 @EACH_FORMAT
@@ -166,8 +158,7 @@ def test_names_as_mcp_servers_write_them_are_read_back(tool_format: ToolFormat) 
         assert made is not None
         answer = random_text(made, seed=0)
         assert answer is not None
-        parser = new_tool_parser(tool_format, tools=offered)
-        events = [*parser.feed(answer), *parser.finish()]
+        events = read_events(tool_format, answer, tools=offered)
         assert [event.name for event in events if isinstance(event, ToolCallStarted)] == [name], answer
 
 
@@ -178,7 +169,7 @@ def test_special_token_tags_open_tool_calls(tool_format: ToolFormat) -> None:
     answers = [answer for seed in range(12) if (answer := random_text(made, seed, SPECIAL)) is not None]
     assert answers
     for answer in answers:
-        assert check_calls(read(tool_format, answer))
+        assert check_calls(read_events(tool_format, answer, tools=TOOLS))
     if tool_format is FORMATS["mistral"]:
         assert matcher(made, SPECIAL).try_consume_tokens(list(b"[")) == 0
 
@@ -222,7 +213,7 @@ def test_auto_choice_completes_begun_calls_validly(tool_format: ToolFormat, para
     answers = [answer for seed in range(12) if (answer := random_text(made, seed, begun=begun.encode())) is not None]
     assert answers
     for answer in answers:
-        names = check_calls(read(tool_format, answer))
+        names = check_calls(read_events(tool_format, answer, tools=TOOLS))
         assert names
         assert parallel or len(names) == 1
 
@@ -276,7 +267,7 @@ def test_free_choice_constrains_calls_from_their_opening_on(
     answers = [answer for answer in drawn if answer is not None]
     assert answers
     for answer in answers:
-        assert check_calls(read(tool_format, answer))
+        assert check_calls(read_events(tool_format, answer, tools=TOOLS))
 
 
 def text_tokens(text: str, tag_ids: dict[str, int]) -> list[int]:
@@ -322,7 +313,7 @@ def test_response_schema_allows_json_or_valid_tool_calls(tool_format: ToolFormat
     answers = [answer for seed in range(25) if (answer := random_text(made, seed)) is not None]
     formed: set[bool] = set()
     for answer in answers:
-        events = read(tool_format, answer)
+        events = read_events(tool_format, answer, tools=TOOLS)
         if not check_calls(events):
             jsonschema.validate(json.loads(answer), form)
             assert "".join(event.text for event in events if isinstance(event, TextEvent)) == answer

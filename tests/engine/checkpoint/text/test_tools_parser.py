@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import example, given
@@ -31,8 +32,12 @@ EACH_JSON_FORMAT = pytest.mark.parametrize(
 )
 
 
-def read(tool_format: ToolFormat, *pieces: str) -> list[ToolEvent]:
-    parser = new_tool_parser(tool_format, tools=TOOLS)
+def tool(name: str, schema: object, *, strict: bool = False) -> ToolDefinition:
+    return ToolDefinition(name=name, description=None, parameters=json.dumps(schema), strict=strict)
+
+
+def read(tool_format: ToolFormat, *pieces: str, tools: Sequence[ToolDefinition] = TOOLS) -> list[ToolEvent]:
+    parser = new_tool_parser(tool_format, tools=tools)
     return [*(event for piece in pieces for event in parser.feed(piece)), *parser.finish()]
 
 

@@ -19,14 +19,14 @@ from glimpse.engine.checkpoint.text.tools import (
 )
 from tests.engine.checkpoint.text.test_tools_grammar import allows
 from tests.engine.checkpoint.text.test_tools_parser import JSON_VALUES, call, joined
+from tests.engine.checkpoint.text.test_tools_parser import read as read_events
 
 LFM2 = FORMATS["lfm2"]
 LOOK = ToolDefinition(name="look", description=None, parameters='{"type": "object"}', strict=False)
 
 
 def read(*pieces: str) -> list[ToolEvent]:
-    parser = new_tool_parser(LFM2, tools=[LOOK])
-    return joined([*(event for piece in pieces for event in parser.feed(piece)), *parser.finish()])
+    return joined(read_events(LFM2, *pieces, tools=[LOOK]))
 
 
 def written(calls: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from glimpse.engine.checkpoint.text.conversation import ToolDefinition, ToolMode
+from glimpse.engine.checkpoint.text.conversation import ToolMode
 from glimpse.engine.checkpoint.text.tools import (
     FORMATS,
     TextEvent,
@@ -20,22 +20,18 @@ from glimpse.engine.checkpoint.text.tools import (
     unenforced_in_calls,
 )
 from tests.engine.checkpoint.text.test_tools_grammar import SPECIAL, TAG_IDS, allows, matcher, random_text, text_tokens
-from tests.engine.checkpoint.text.test_tools_parser import CUTS, JSON_VALUES, call, cut, joined
+from tests.engine.checkpoint.text.test_tools_parser import CUTS, JSON_VALUES, call, cut, joined, tool
+from tests.engine.checkpoint.text.test_tools_parser import read as read_events
 
 GEMMA4 = FORMATS["gemma4"]
 QUOTE = GEMMA4.quote
-
-
-def tool(name: str, schema: object, *, strict: bool = False) -> ToolDefinition:
-    return ToolDefinition(name=name, description=None, parameters=json.dumps(schema), strict=strict)
 
 
 TOOLS = [tool("look", {"type": "object"}), tool("files.read:a/b", {"type": "object"})]
 
 
 def read(*pieces: str) -> list[ToolEvent]:
-    parser = new_tool_parser(GEMMA4, tools=TOOLS)
-    return joined([*(event for piece in pieces for event in parser.feed(piece)), *parser.finish()])
+    return joined(read_events(GEMMA4, *pieces, tools=TOOLS))
 
 
 def quoted(value: Any) -> str:
@@ -176,8 +172,7 @@ def test_grammar_allows_only_calls_that_match_the_schema(choice: ToolMode, is_sp
     answers = [answer for seed in range(40) if (answer := random_text(made, seed, *tokenizer, begun=begun)) is not None]
     assert len(answers) > 5
     for answer in answers:
-        parser = new_tool_parser(GEMMA4, tools=offered)
-        events = joined([*parser.feed(answer), *parser.finish()])
+        events = joined(read_events(GEMMA4, answer, tools=offered))
         arguments = [event.text for event in events if isinstance(event, ToolCallArguments)]
         assert arguments
         for text in arguments:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from glimpse.engine.checkpoint.text.conversation import ToolDefinition, ToolMode
+from glimpse.engine.checkpoint.text.conversation import ToolMode
 from glimpse.engine.checkpoint.text.tools import (
     FORMATS,
     TextEvent,
@@ -21,7 +21,8 @@ from glimpse.engine.checkpoint.text.tools import (
 )
 from glimpse.engine.checkpoint.text.tools import tool_grammar as make_grammar
 from tests.engine.checkpoint.text.test_tools_grammar import allows, random_text
-from tests.engine.checkpoint.text.test_tools_parser import CUTS, call, cut, joined
+from tests.engine.checkpoint.text.test_tools_parser import CUTS, call, cut, joined, tool
+from tests.engine.checkpoint.text.test_tools_parser import read as read_events
 
 CODER, GLM = FORMATS["qwen3_coder"], FORMATS["glm45"]
 BOTH = pytest.mark.parametrize("form", [CODER, GLM], ids=lambda form: form.name)
@@ -47,16 +48,11 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def tool(name: str, schema: object, *, strict: bool = False) -> ToolDefinition:
-    return ToolDefinition(name=name, description=None, parameters=json.dumps(schema), strict=strict)
-
-
 TOOLS = [tool("look", SCHEMA), tool("now", {"type": "object"})]
 
 
 def read(*pieces: str, form: ToolFormat = CODER) -> list[ToolEvent]:
-    parser = new_tool_parser(form, tools=TOOLS)
-    return joined([*(event for piece in pieces for event in parser.feed(piece)), *parser.finish()])
+    return joined(read_events(form, *pieces, tools=TOOLS))
 
 
 def written(name: str, *values: tuple[str, str], form: ToolFormat = CODER) -> str:
@@ -236,8 +232,7 @@ def test_grammar_allows_only_calls_that_match_the_schema(choice: ToolMode, form:
     for seed in range(20):
         answer = random_text(made, seed, begun=b"<tool_call>")
         if answer is not None:
-            parser = new_tool_parser(form, tools=[tool("look", STRICT)])
-            events = joined([*parser.feed(answer), *parser.finish()])
+            events = joined(read_events(form, answer, tools=[tool("look", STRICT)]))
             arguments = [event.text for event in events if isinstance(event, ToolCallArguments)]
             assert arguments
             for text in arguments:
