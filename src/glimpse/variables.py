@@ -20,6 +20,7 @@ class Variables(Env):
         shown = ArgumentCollection(each for each in arguments if each.parameter.show_env_var)
         super().__call__(app, commands, shown)
         own = {self._convert_argument(commands, each): each for each in shown}
+        own |= {name: each for each in shown for name in each.parameter.env_var or ()}
         for variable, argument in own.items():
             for token in argument.tokens:
                 # Cyclopts reads that of --no-page as that of --page.
