@@ -41,6 +41,13 @@ def test_variables_of_other_commands_and_programs_are_theirs(monkeypatch: pytest
     assert call() == ("", 1, True, True, "")
 
 
+def test_links_to_services_of_kubernetes_are_no_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLIMPSE_METRICS_PORT", "tcp://10.0.0.1:9090")
+    monkeypatch.setenv("GLIMPSE_METRICS_PORT_9090_TCP", "tcp://10.0.0.1:9090")
+    assert call() == ("", 1, True, True, "")
+    assert call("--metrics-port=3") == ("", 3, True, True, "")
+
+
 @pytest.mark.parametrize(
     ("sent", "meant"),
     [("GLIMPSE_APIKEYS", "GLIMPSE_API_KEYS"), ("GLIMPSE_PREFIX_CACHIGN", "GLIMPSE_PREFIX_CACHING")],

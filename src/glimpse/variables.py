@@ -1,6 +1,7 @@
 """Environment variables of a command's flags."""
 
 import os
+import re
 from collections.abc import Iterable
 
 from cyclopts import App, ArgumentCollection
@@ -8,6 +9,8 @@ from cyclopts.config import Env
 
 from glimpse.usage import UsageError
 
+_SERVICE_LINK = re.compile("(tcp|udp|sctp)://")
+"""Begins what Kubernetes sets for each service of a namespace: GLIMPSE_PORT for one that is named glimpse."""
 _OF_CLIENTS = frozenset({"GLIMPSE_API_KEY"})
 """Variables of commands that ask servers, which resemble those of commands that serve."""
 
@@ -19,6 +22,9 @@ class Variables(Env):
     def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
         shown = ArgumentCollection(each for each in arguments if each.parameter.show_env_var)
         super().__call__(app, commands, shown)
+        for argument in shown:
+            links = [each for each in argument.tokens if each.source == self.source and _SERVICE_LINK.match(each.value)]
+            argument.tokens[:] = [each for each in argument.tokens if each not in links]
         own = {self._convert_argument(commands, each): each for each in shown}
         own |= {name: each for each in shown for name in each.parameter.env_var or ()}
         for variable, argument in own.items():
