@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -56,6 +56,7 @@ def random_net(sizes: DeltaNetSizes, random: torch.Generator) -> DeltaNet:
 @at_each_level
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @settings(max_examples=10, deadline=None)
+@example(drawn=[(ZEROS, [1]), (ZEROS, [1, 101, 97]), (ZEROS, [1, 64, 2])], sizes=SIZES[0], seed=69)
 @given(drawn=sequences, sizes=st.sampled_from(SIZES), seed=st.integers(0, 99))
 def test_states_and_outputs_match(
     level: Level, dtype: torch.dtype, drawn: list[tuple[int, list[int]]], sizes: DeltaNetSizes, seed: int
@@ -73,9 +74,12 @@ def test_states_and_outputs_match(
         draw(num_states, sizes.conv_size - 1, sizes.conv_width).to(dtype),
         draw(num_states, sizes.num_value_heads, sizes.key_head_dim, sizes.value_head_dim),
     )
-    expected_states = LayerStates(*(each.clone() for each in states))
-    expected = delta_net(projected, rates, net, expected_states, plan_states(parts, torch.device("cpu")))
+    expected_states = LayerStates(states.conv.clone(), states.recurrent.double())
+    with pytest.MonkeyPatch.context() as patch:
+        # In float64, since float32 rounds the reference, too, by nearly as much as is allowed.
+        patch.setattr(Tensor, "float", Tensor.double)
+        expected = delta_net(projected, rates, net, expected_states, plan_states(parts, torch.device("cpu")))
     found = NativeOps(load_library(), level).delta_net(projected, rates, net, states, plan_parts(parts))
     assert torch.equal(states.conv, expected_states.conv)
-    torch.testing.assert_close(states.recurrent, expected_states.recurrent, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(states.recurrent.double(), expected_states.recurrent, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found, expected, rtol=1e-4 if dtype is torch.float32 else 2**-7, atol=1e-4)
