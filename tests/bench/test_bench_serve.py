@@ -51,9 +51,11 @@ async def test_both_protocols_are_measured(protocols: dict[str, str]) -> None:
         words = [f"--url={url}", f"--model={DEFAULT_MODEL.name}", f"--pid={os.getpid()}", "--seed=1"]
         report = await measure(parse([*words, "--concurrency=3", "--sessions=5", "--output-tokens=6"]))
         assert not report.failures
-        assert report.latencies["text"].answers == 5
         assert report.output_tokens == 30
-        assert report.latencies["text"].tpot_p50_ms >= STEP_MS / 2
+        # The engine takes a step for each token. How many of them a busy client receives at once is not its doing.
+        text = report.latencies["text"]
+        assert text.answers == 5
+        assert text.ttft_p50_ms + 5 * text.tpot_p50_ms >= 5 * STEP_MS
         assert report.server is not None
         assert "text" in text_report(report)
 
