@@ -1,9 +1,10 @@
 """Environment variables of flags: which are read, and which are refused."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import pytest
-from cyclopts import App, Parameter
+from cyclopts import App, CycloptsError, Parameter
 
 from glimpse.server.cli import app as cli
 from glimpse.usage import UsageError
@@ -71,3 +72,32 @@ def test_servers_refuse_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLIMPSE_NO_PREFIX_CACHING", "1")
     with pytest.raises(UsageError, match="GLIMPSE_NO_PREFIX_CACHING"):
         cli.app.parse_args(["serve"], exit_on_error=False, print_error=False)
+
+
+def variables_of(command: App, path: tuple[str, ...] = ()) -> Iterator[tuple[str, set[str]]]:
+    """Yields each command and the variables of its flags."""
+    for name in command:
+        if not name.startswith("-"):
+            yield from variables_of(command[name], (*path, name))
+    if path and command.default_command is not None:
+        every = command.assemble_argument_collection()
+        shown = [each for each in every if each.parameter.show_env_var and each.name.startswith("--")]
+        own = {name for each in shown for name in each.parameter.env_var or ()}
+        yield " ".join(path), own | {"GLIMPSE_" + each.name.lstrip("-").replace("-", "_").upper() for each in shown}
+
+
+def test_no_command_refuses_the_variables_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = dict(variables_of(cli.app))
+    # `glimpse key` alone reads GLIMPSE_TENANT. A server that ignored it in place of GLIMPSE_TENANTS would let all in.
+    for name in set[str]().union(*variables.values()) - {"GLIMPSE_TENANT"}:
+        monkeypatch.setenv(name, "other")
+    for command, own in variables.items():
+        with pytest.MonkeyPatch.context() as patch:
+            for name in own:
+                patch.delenv(name, raising=False)
+            try:
+                cli.app.parse_args(command.split(), exit_on_error=False, print_error=False)
+            except UsageError as error:
+                pytest.fail(f"glimpse {command}: {error}")
+            except CycloptsError:
+                pass  # an argument is missing

@@ -11,8 +11,8 @@ from glimpse.usage import UsageError
 
 _SERVICE_LINK = re.compile("(tcp|udp|sctp)://")
 """Begins what Kubernetes sets for each service of a namespace: GLIMPSE_PORT for one that is named glimpse."""
-_OF_CLIENTS = frozenset({"GLIMPSE_API_KEY"})
-"""Variables of commands that ask servers, which resemble those of commands that serve."""
+_ALIKE = frozenset({"GLIMPSE_API_KEY", "GLIMPSE_API_KEYS", "GLIMPSE_MODEL", "GLIMPSE_TENANTS"})
+"""Variables of flags that resemble those of other commands: who sets one for a server may also run `glimpse chat`."""
 
 
 class Variables(Env):
@@ -32,7 +32,7 @@ class Variables(Env):
                 # Cyclopts reads that of --no-page as that of --page.
                 if token.source == self.source and token.keyword not in own:
                     raise UsageError(f"'{token.keyword}': expected {variable}, which is true or false, in its place")
-        unknown = {name for name in os.environ if name.startswith(self.prefix)} - own.keys() - _OF_CLIENTS
+        unknown = {name for name in os.environ if name.startswith(self.prefix)} - own.keys() - _ALIKE
         if unknown:
             self._refuse_misspelled(unknown, own)
 

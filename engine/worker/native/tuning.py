@@ -74,10 +74,8 @@ def set_prefetching(model: nn.Module, library: CDLL) -> Sequence[int]:
         raise CheckpointError(f"{VARIABLE}: expected a number of bytes, such as 4096, or 0, got {forced}")
     distances = []
     for rows in ROWS:
-        read, set_distance = (
-            [each for each in linears if rows <= each.streamed_rows],
-            partial(library.glimpse_set_prefetch, rows),
-        )
+        read = [linear for linear in linears if rows <= linear.streamed_rows]
+        set_distance = partial(library.glimpse_set_prefetch, rows)
         distance = DISTANCES[0]
         if forced:
             distance = int(forced)
