@@ -1,13 +1,18 @@
 """TLS of a listener: flags of the server and of a gateway, and the checks of the files that they name."""
 
+import logging
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from cyclopts import Parameter
 
 from glimpse.identity.errors import IdentityConfigError
+
+_logger = logging.getLogger(__name__)
 
 
 @Parameter(name="*")
@@ -51,6 +56,7 @@ def check_pair(flags: Mapping[str, Path | None]) -> None:
             f"'{flag}' and '{key_flag}': expected PEM files of a certificate and its unencrypted private key, "
             f"got '{certificate}' and '{key}': {_reason(error)}"
         ) from error
+    _warn_of_dates(flag, certificate)
 
 
 def check_authorities(flag: str, path: Path) -> None:
@@ -61,6 +67,21 @@ def check_authorities(flag: str, path: Path) -> None:
     except OSError as error:
         reason = f"expected a PEM file with certificates, got '{path}': {_reason(error)}"
         raise IdentityConfigError(f"'{flag}': {reason}") from error
+    _warn_of_dates(flag, path)
+
+
+def _warn_of_dates(flag: str, path: Path) -> None:
+    """Logs the certificates of a file that are not valid now. It may be right: this machine's clock may be wrong."""
+    from cryptography import x509  # noqa: PLC0415 - only TLS needs it
+
+    now = datetime.now(UTC)
+    with suppress(ValueError):  # cryptography reads less than OpenSSL, which has accepted the file
+        for each in x509.load_pem_x509_certificates(path.read_bytes()):
+            begin, end = each.not_valid_before_utc, each.not_valid_after_utc
+            if not begin <= now <= end:
+                dates = f"expired on {end:%Y-%m-%d %H:%M}" if now > end else f"is valid from {begin:%Y-%m-%d %H:%M}"
+                found = f"the certificate of '{each.subject.rfc4514_string()}' in '{path}'"
+                _logger.warning("'%s': %s %s UTC; connections that need it fail", flag, found, dates)
 
 
 def _check_file(flag: str, path: Path) -> None:

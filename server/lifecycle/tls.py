@@ -25,8 +25,8 @@ _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 def server_credentials(tls: ListenerTls) -> grpc.ServerCredentials | None:
     """Returns credentials that follow the files; None for plain text. Raises IdentityConfigError."""
-    tls.check()
     if tls.tls_certificate is None or tls.tls_key is None:
+        tls.check()
         return None
     certificates = _Certificates(tls, tls.tls_certificate, tls.tls_key)
     return grpc.dynamic_ssl_server_credentials(
