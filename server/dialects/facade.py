@@ -28,9 +28,9 @@ from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import MAX_INLINE_BYTES, run_sized
 from glimpse.server.codec.codec import Codec, Decoded
 from glimpse.server.codec.document import DecodeError
+from glimpse.server.codec.parameters import ignored_parameters
 from glimpse.server.codec.paths import json_path, source_path, with_sent_names
 from glimpse.server.dialects.forms import FormRequests
-from glimpse.server.dialects.parameters import ignored_parameters
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.rpc.context import Rpc, metadata_value
 from glimpse.server.rpc.errors import abort, to_status
@@ -256,7 +256,7 @@ class Endpoint:
 
     async def _read(self, incoming: Any, rpc: Rpc) -> "_Request":
         rpc.call.is_json = rpc.call.is_dialect = True
-        parameters = ignored_parameters(self._binding.facade, rpc)
+        parameters = ignored_parameters(self._binding.facade, rpc.url)
         request = await self._read_message(incoming, rpc.call)
         request.parameters = parameters
         return request

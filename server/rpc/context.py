@@ -28,6 +28,8 @@ KEY_HEADER = "x-prompt-cache-key"
 CODEC_HEADER = "x-glimpse-codec"
 """Set by the gateway on requests that it made of Connect's, or of REST requests of typed methods: how their messages
 are encoded."""
+PATH_HEADER = "x-envoy-original-path"
+"""Set by Envoy on requests that it made of REST requests."""
 
 _T = TypeVar("_T")
 
@@ -56,6 +58,11 @@ class Rpc:
     has a guard of its own."""
     headers_sent: bool = False
     """The gateway can no longer turn an error into an HTTP status."""
+
+    @property
+    def url(self) -> str:
+        """The path of a REST request and its parameters, as the client sent them; empty for gRPC."""
+        return metadata_value(self.context, PATH_HEADER) or ""
 
     @property
     def usage_trailers(self) -> tuple[tuple[str, str], ...]:

@@ -19,6 +19,7 @@ from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
 from glimpse.dialect.options import http_option
 from glimpse.server.call.context import CallContext
+from glimpse.server.codec.parameters import ignored_parameters
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.rpc.context import Rpc
 from glimpse.server.rpc.errors import abort, to_status
@@ -87,8 +88,14 @@ def _method_handler(method: MethodDescriptor, handler: Any) -> "grpc.RpcMethodHa
         parse: _Parse = partial(_parse_each, request_class)
     else:
         parse = partial(_parse_only, request_class, bool(http_option(method).body))
+
+    async def read(messages: AsyncIterable[bytes], rpc: Rpc) -> Any:
+        if rpc.codec == "http":
+            rpc.call.ignored_fields += ignored_parameters(method, rpc.url)
+        return await parse(messages, rpc)
+
     # All requests are read as streams, which are the same on the wire: gRPC keeps a unary request until the call ends.
-    return METHOD_HANDLERS[True, method.server_streaming](wrap(handler, parse), response_serializer=serialize)
+    return METHOD_HANDLERS[True, method.server_streaming](wrap(handler, read), response_serializer=serialize)
 
 
 _Parse: TypeAlias = Callable[[Any, Rpc], Awaitable[Any]]

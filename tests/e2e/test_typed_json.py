@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from glimpse.client import Client, Image
+from glimpse.server.telemetry.ignored_fields import IGNORED_FIELDS_HEADER
 from tests.e2e.stack import ROOT, Stack
 
 PATH = "/glimpse/v1/"
@@ -30,11 +31,17 @@ DOCUMENT = json.loads((ROOT / "gateway" / "openapi_typed.json").read_text())
 
 def ask(stack: Stack, verb: str, path: str, body: bytes | dict[str, Any] | None = None, **headers: str) -> Any:
     """Returns the status, the content type and the body."""
+    status, answered, document = respond(stack, verb, path, body, **headers)
+    return status, answered["content-type"], document
+
+
+def respond(stack: Stack, verb: str, path: str, body: bytes | dict[str, Any] | None = None, **headers: str) -> Any:
+    """Returns the status, the headers and the body."""
     data = json.dumps(body).encode() if isinstance(body, dict) else body
     with closing(http.client.HTTPConnection("127.0.0.1", stack.http_port, timeout=60)) as connection:
         connection.request(verb, path, data, {"content-type": "application/json"} | headers)
         answer = connection.getresponse()
-        return answer.status, answer.headers["content-type"], answer.read()
+        return answer.status, answer.headers, answer.read()
 
 
 def matches(name: str, value: Any) -> None:
@@ -105,6 +112,15 @@ def test_a_stream_that_fails_says_so_in_its_last_line(echo_stack: Stack) -> None
     ("verb", "path", "body", "headers", "expected", "named"),
     [
         ("POST", CHAT, {"messages": MESSAGES, "temperatur": 1}, {}, (400, 3, "INVALID_VALUE"), '"temperatur"'),
+        (
+            "GET",
+            f"{PATH}media?limt=1",
+            None,
+            {},
+            (400, 3, "UNSUPPORTED"),
+            "'limt': unknown parameter; did you mean 'limit'",
+        ),
+        ("GET", f"{PATH}loadReports:stream?reportInterval.second=1", None, {}, (400, 3, "UNSUPPORTED"), "'seconds'"),
         ("POST", f"{CHAT}:stream", {"messages": []}, {}, (400, 3, "MISSING_VALUE"), "'messages'"),
         ("POST", CHAT, {"messages": MESSAGES, "model": "x"}, {}, (404, 5, "MODEL_NOT_FOUND"), "'nano'"),
         ("POST", CHAT, b"x" * ((8 << 20) + 1), {}, (413, 3, "REQUEST_TOO_LARGE"), "8388608"),
@@ -128,6 +144,23 @@ def test_refusals_are_a_status(
     *found, message = refusal(ask(echo_stack, verb, path, body, **headers))
     assert tuple(found) == expected
     assert named in message
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "body", "ignored"),
+    [
+        ("GET", "media?limit=1&foo=1&cache_salt=a", None, "?foo"),
+        ("GET", "models?reportInterval.seconds=1", None, '?["reportInterval.seconds"]'),
+        ("POST", "chatCompletions?limit=1", {"messages": MESSAGES}, "?limit"),
+        ("POST", "chatCompletions:stream?foo", {"messages": MESSAGES}, "?foo"),
+        ("GET", "media?limit=1&cacheSalt=a", None, None),
+    ],
+)
+def test_parameters_of_the_url_that_are_no_fields_are_told(
+    echo_stack: Stack, verb: str, path: str, body: dict[str, Any] | None, ignored: str | None
+) -> None:
+    status, headers, _ = respond(echo_stack, verb, PATH + path, body)
+    assert (status, headers[IGNORED_FIELDS_HEADER]) == (200, ignored)
 
 
 def test_an_upload_is_sent_in_lines_and_used_by_its_id(echo_stack: Stack) -> None:

@@ -15,7 +15,7 @@ from google.api.httpbody_pb2 import HttpBody
 from glimpse.gateway import descriptors
 from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy
-from glimpse.server.dialects.parameters import PATH_HEADER
+from glimpse.server.rpc.context import PATH_HEADER
 from tests.gateway.backend import Backend, Context, Requests, echo, event, read
 from tests.gateway.conftest import ANY_PORT
 

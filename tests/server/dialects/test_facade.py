@@ -19,8 +19,8 @@ from glimpse.server.call.context import CallContext
 from glimpse.server.dialects.anthropic.dialect import ANTHROPIC
 from glimpse.server.dialects.facade import add_facade
 from glimpse.server.dialects.openai import OPENAI
-from glimpse.server.dialects.parameters import PATH_HEADER
 from glimpse.server.errors import DeadlineExceededError, InvalidRequest, ModelNotFoundError
+from glimpse.server.rpc.context import PATH_HEADER
 from glimpse.server.rpc.errors import DETAILS_HEADER
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
