@@ -298,7 +298,7 @@ class Core:
         self.scheduler.remove(sequence)
 
     def _stats(self, step: StepOutcome) -> StepStats:
-        scheduled = step.scheduled
+        scheduled, wait = step.scheduled, self.scheduler.expected_wait()
         return StepStats(
             num_running=self.scheduler.num_running,
             num_waiting=self._num_waiting,
@@ -317,7 +317,8 @@ class Core:
             num_accepted_tokens=step.num_accepted_tokens,
             num_admitted_tokens=scheduled.num_admitted_tokens,
             answer_tokens=self.scheduler.answer_tokens,
-            waiting_token_seconds=self.scheduler.waiting_token_seconds(),
+            place_seconds=wait.place_seconds,
+            waiting_token_seconds=wait.token_seconds,
         )
 
 

@@ -38,6 +38,17 @@ class Forecast:
     """In all."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedWait:
+    """How long what waits takes, as in `StepStats`."""
+
+    place_seconds: float
+    token_seconds: float
+
+
+NO_WAIT = ExpectedWait(place_seconds=0.0, token_seconds=0.0)
+
+
 @dataclass(slots=True, kw_only=True)
 class _Work:
     """What steps do."""
@@ -55,8 +66,9 @@ class _Work:
 
     @property
     def computing(self) -> tuple[float, ...]:
-        num_steps = (self.num_steps, self.num_decodes, self.num_prompt_steps)
-        return (*num_steps, self.num_prompt_tokens, self.num_attended)
+        # Steps that only decode wait for weights, which those with prompts read beside their work.
+        num_decode_steps = self.num_steps - self.num_prompt_steps
+        return (self.num_decodes, num_decode_steps, self.num_prompt_steps, self.num_prompt_tokens, self.num_attended)
 
     @property
     def encoding(self) -> tuple[float, ...]:
@@ -72,7 +84,7 @@ class StepCosts:
     """What the work of recent steps took, by its kinds: a `StepCurve` knows tokens, but not how many each attends."""
 
     def __init__(self) -> None:
-        self._computing = TimeFit(5)
+        self._computing = TimeFit(5, least_likely=0)  # a step takes hardly longer with more decodes
         self._encoding = TimeFit(2)
         self._num_decode_steps = 0
         self.num_prompt_steps = 0
@@ -165,23 +177,36 @@ def forecast(sequence: Sequence, state: SchedulerState, limits: SchedulerLimits,
     return Forecast(queue_seconds=sum(queue), encode_seconds=encode[1], first_token_seconds=sum(whole))
 
 
-def waiting_token_seconds(state: SchedulerState, limits: SchedulerLimits, costs: StepCosts) -> float:
-    """Returns the seconds until all prompts are computed, by their tokens and those of the answers that are expected; 0
-    if there is none but in the background, or too little was measured."""
+def foresee_wait(state: SchedulerState, limits: SchedulerLimits, costs: StepCosts) -> ExpectedWait:
+    """Returns how long prompts wait until all of them are computed; nothing if there is none but in the background, or
+    too little was measured."""
     if costs.num_prompt_steps < _MIN_PROMPT_STEPS:
-        return 0.0
-    schedule, num_tokens = _Schedule(state, limits, costs), 0.0
-    for sequences in (state.running, state.queue.waiting()):  # a long prompt that runs is not like those that wait
-        prompts = [
+        return NO_WAIT
+    running, waiting = (
+        [
             each
             for each in sequences
             if not each.decodes and not each.is_complete and each.request.priority < BACKGROUND_PRIORITY
         ]
-        num_tokens += sum(each.num_tokens + _answer_left(each, costs) for each in prompts)
-        schedule.compute_all([(each, each.num_tokens) for each in prompts])
+        for sequences in (state.running, state.queue.waiting())
+    )
+    schedule = _Schedule(state, limits, costs)
+    schedule.compute_all([(each, each.num_tokens) for each in running])  # a long one is not like those that wait
+    before_place = costs.seconds(schedule.work)
+    first = [_prompt_of(each, state, costs) for each in waiting[:1]]
+    for prompt in first:
+        schedule.admit(prompt)
+    place = costs.seconds(schedule.work)
+    for prompt in first:
+        schedule.compute(prompt)
+    schedule.compute_all([(each, each.num_tokens) for each in waiting[1:]])
     schedule.end_step()
-    seconds = costs.seconds(schedule.work)
-    return sum(seconds) / num_tokens if seconds and num_tokens else 0.0
+    whole = costs.seconds(schedule.work)
+    num_tokens = sum(each.num_tokens + _answer_left(each, costs) for each in (*running, *waiting))
+    if before_place is None or place is None or whole is None or not num_tokens:
+        return NO_WAIT
+    place_seconds = sum(place) - sum(before_place)
+    return ExpectedWait(place_seconds=place_seconds, token_seconds=(sum(whole) - place_seconds) / num_tokens)
 
 
 class _Schedule:

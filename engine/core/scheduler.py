@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 from msgspec.structs import replace
 
-from glimpse.engine.core.forecast import StepCosts, forecast, waiting_token_seconds
+from glimpse.engine.core.forecast import NO_WAIT, ExpectedWait, StepCosts, forecast, foresee_wait
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.scheduler_state import SchedulerState
 from glimpse.engine.core.sequence import RUNNING, Sequence
@@ -30,7 +30,7 @@ class Scheduler:
         self.state = SchedulerState(limits)
         self._limits = limits
         self._costs = StepCosts()
-        self._waiting_token_seconds = 0.0
+        self._expected_wait = NO_WAIT
         self._unforeseen_seconds = _FORESEE_SECONDS  # of steps since it was computed
         self._ended: dict[int, None] = {}  # ids of sequences that the next plan makes the runner forget
 
@@ -47,14 +47,14 @@ class Scheduler:
         """Mean tokens of recent answers."""
         return self._costs.answer_tokens
 
-    def waiting_token_seconds(self) -> float:
-        """Returns `StepStats.waiting_token_seconds`, as it was a moment ago."""
+    def expected_wait(self) -> ExpectedWait:
+        """Returns how long what waits takes, as it was a moment ago."""
         if not self.num_waiting:
-            return 0.0
+            return NO_WAIT
         if self._unforeseen_seconds >= _FORESEE_SECONDS:
             self._unforeseen_seconds = 0.0
-            self._waiting_token_seconds = waiting_token_seconds(self.state, self._limits, self._costs)
-        return self._waiting_token_seconds
+            self._expected_wait = foresee_wait(self.state, self._limits, self._costs)
+        return self._expected_wait
 
     @property
     def has_work(self) -> bool:

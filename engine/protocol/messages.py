@@ -293,9 +293,12 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt tokens, computed or cached, of the sequences that `num_cached_tokens` counts."""
     answer_tokens: float = INITIAL_ANSWER_TOKENS
     """Mean tokens of recent answers."""
+    place_seconds: float = 0.0
+    """Expected seconds until the first prompt that waits has a place among running sequences and in the cache, however
+    many tokens it has. 0: none waits for one."""
     waiting_token_seconds: float = 0.0
-    """Expected seconds until all prompts are computed, by their tokens and those of the answers that are expected. 0:
-    none waits, or too little was measured."""
+    """Expected seconds from then until all prompts are computed, by their tokens and those of the answers that are
+    expected. 0: none waits, or too little was measured."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):

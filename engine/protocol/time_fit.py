@@ -9,6 +9,7 @@ import numpy.typing as npt
 _WINDOW = 48
 _RIDGE = 1e-6
 """Keeps apart what the times so far do not tell apart."""
+_RIDGE_OF_LEAST_LIKELY = 100 * _RIDGE
 _ROUNDS = 6
 _PRECISION = 0.05
 """Relative error from which on a time counts less. Times that are nearer are equally good."""
@@ -25,9 +26,17 @@ class TimeFit:
     expected again.
     """
 
-    def __init__(self, num_units: int, *, window: int = _WINDOW) -> None:
-        """`window`: times of each group that count."""
-        self._num_units = num_units
+    def __init__(self, num_units: int, *, window: int = _WINDOW, least_likely: int | None = None) -> None:
+        """Starts without times.
+
+        Args:
+            num_units: Kinds of work.
+            window: Times of each group that count.
+            least_likely: The index of the kind that gets little of what the times do not tell apart.
+        """
+        self._ridge = np.full(num_units, _RIDGE)
+        if least_likely is not None:
+            self._ridge[least_likely] = _RIDGE_OF_LEAST_LIKELY
         self._window = window
         self._recent: dict[str, deque[tuple[Sequence[float], float]]] = {}
         self._factors: _Vector | None = None
@@ -57,9 +66,9 @@ class TimeFit:
         times = [each for group in self._recent.values() for each in group]
         # Units relative to their time: each row sums to 1 where the fit is exact.
         rows = np.array([units for units, _ in times], dtype=np.float64) / [[seconds] for _, seconds in times]
-        weights, factors = np.ones(len(times)), np.zeros(self._num_units)
+        weights, factors = np.ones(len(times)), np.zeros(len(self._ridge))
         for _ in range(_ROUNDS):
-            factors = _non_negative(rows, weights)
+            factors = _non_negative(rows, weights, self._ridge)
             weights = 1 / np.maximum(np.abs(rows @ factors - 1), _PRECISION)
         seconds = np.array([seconds for _, seconds in times])
         expected = (rows @ factors) * seconds
@@ -69,14 +78,14 @@ class TimeFit:
         return factors
 
 
-def _non_negative(rows: _Vector, weights: _Vector) -> _Vector:
+def _non_negative(rows: _Vector, weights: _Vector, ridge: _Vector) -> _Vector:
     """Returns the factors whose sums over each row are nearest to 1; kinds whose factor would be negative have none."""
     products, sums = rows.T @ (rows * weights[:, None]), rows.T @ weights
     factors = np.zeros(len(sums))
     kept = np.flatnonzero(np.diag(products))
     while kept.size:
         scale = np.sqrt(np.diag(products)[kept])
-        scaled = products[np.ix_(kept, kept)] / np.outer(scale, scale) + _RIDGE * np.eye(kept.size)
+        scaled = products[np.ix_(kept, kept)] / np.outer(scale, scale) + np.diag(ridge[kept])
         found = np.linalg.solve(scaled, sums[kept] / scale) / scale
         if found.min() >= 0:
             factors[kept] = found

@@ -5,8 +5,8 @@ Clients share the engine equally. So a request waits for what its own client has
 other client's, if there is that much.
 
 Waiting work is counted in tokens: those of the prompt and those that are expected to be generated. How long they take,
-and the time to a first token, the engine foresees by planning its steps. To the latter come the ways to it and back,
-which are learnt from recent requests.
+how long they wait for a place before, and the time to a first token, the engine foresees by planning its steps. To the
+last come the ways to it and back, which are learnt from recent requests.
 """
 
 from collections import Counter
@@ -41,6 +41,7 @@ class WaitEstimator:
     def __init__(self) -> None:
         self._waiting_tokens = Counter[str]()  # by client; no zeros
         self._others: Mapping[str, int] = {}
+        self._place_seconds = 0.0  # until the first of what waits has a place
         self._token_seconds = 0.0  # of what waits; 0: unknown
         self._answer_tokens = float(INITIAL_ANSWER_TOKENS)
         self._preparation = TimeFit(4, window=_NUM_RECENT)
@@ -65,10 +66,10 @@ class WaitEstimator:
         `computing_seconds`: since the engine's last step, or since something waits if that is less.
         """
         waiting = self._waiting_tokens + Counter(self._others) if self._others else self._waiting_tokens
-        if not self._token_seconds or not waiting:
+        work = _work_before(waiting, client)
+        if not self._token_seconds or not work:
             return 0.0
-        left = self._token_seconds - computing_seconds / waiting.total()
-        return _work_before(waiting, client) * max(left, 0.0)
+        return max(self._place_seconds + work * self._token_seconds - computing_seconds, 0.0)
 
     def add_waiting(self, client: str, num_tokens: float) -> None:
         """Counts work that waits, or with a negative number, that waits no longer."""
@@ -77,8 +78,9 @@ class WaitEstimator:
             del self._waiting_tokens[client]
 
     def engine_stepped(self, stats: StepStats) -> None:
-        """Takes over what the engine expects. While nothing waits, it expects what it did last."""
+        """Takes over what the engine expects. While nothing waits, tokens are expected to take what they did last."""
         self._answer_tokens = stats.answer_tokens
+        self._place_seconds = stats.place_seconds
         self._token_seconds = stats.waiting_token_seconds or self._token_seconds
 
     def observe_preparation(self, size: PromptSize, seconds: float) -> None:

@@ -7,9 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from glimpse.engine.core.core import Core
+from glimpse.engine.core.forecast import NO_WAIT
 from glimpse.engine.core.limits import SchedulerLimits
 from glimpse.engine.core.plan import InFlightStep, StepPlan
 from glimpse.engine.core.request import ModelSpec
+from glimpse.engine.core.scheduler import Scheduler
 from glimpse.engine.protocol.messages import BACKGROUND_PRIORITY, Generate, RequestStats
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
@@ -21,6 +23,12 @@ def foresee(timed: TimedCore, request: Generate) -> RequestStats:
     timed.core.submit(replace(request, request_id="probe", is_probe=True))
     (event,) = (event for event in timed.run(1) if event.request_id == "probe")
     return event.stats
+
+
+def foreseen_wait(scheduler: Scheduler, num_tokens: float) -> float:
+    """Returns what a front end expects, which counts the tokens of all prompts that have no token yet."""
+    wait = scheduler.expected_wait()
+    return wait.place_seconds + num_tokens * wait.token_seconds
 
 
 def measured_core(num_prompt_tokens: int) -> TimedCore:
@@ -158,16 +166,17 @@ def test_all_that_waits_begins_when_it_is_foreseen(max_sequences: int) -> None:
         timed.run(5)
     timed.run(300)
     scheduler = timed.core.scheduler
-    assert scheduler.waiting_token_seconds() == 0.0
+    assert scheduler.expected_wait() == NO_WAIT
     submit(60, BACKGROUND_PRIORITY)
-    assert scheduler.waiting_token_seconds() == 0.0
+    assert scheduler.expected_wait() == NO_WAIT
     for number in range(100, 300):
         submit(number)
     timed.run(40)
     assert scheduler.num_waiting > 100
     prompts = [each for each in (*scheduler.state.running, *scheduler.state.queue.waiting()) if not each.decodes]
     tokens = sum(each.num_tokens + scheduler.answer_tokens for each in prompts)
-    begun, foreseen = timed.runner.now, tokens * timed.core.step().stats.waiting_token_seconds
+    timed.run(1)
+    begun, foreseen = timed.runner.now, foreseen_wait(scheduler, tokens)
     for number in range(100, 300):
         timed.run_until_first_token(f"r{number}")
     seconds = max(timed.times[f"r{number}"][1] for number in range(100, 300)) - begun
@@ -184,10 +193,10 @@ def test_short_prompts_behind_a_long_one_are_not_charged_for_its_length(num_shor
     timed.run(1)
     for number in range(num_short):
         timed.submit(text(f"short {number}", 9, max_tokens=1))
-    seconds_by_token, begun = timed.core.step().stats.waiting_token_seconds, timed.runner.now
+    timed.run(1)
+    foreseen, begun = foreseen_wait(timed.core.scheduler, 7000 + 9 * num_short), timed.runner.now
     timed.run_until_first_token(f"short {num_short - 1}")
-    # The front end counts all prompts that have no token yet.
-    assert (7000 + 9 * num_short) * seconds_by_token == pytest.approx(timed.runner.now - begun, rel=0.1)
+    assert foreseen == pytest.approx(timed.runner.now - begun, rel=0.1)
 
 
 @dataclass(kw_only=True)
@@ -214,9 +223,7 @@ def test_no_flood_that_is_soon_answered_is_expected_to_wait_for_a_minute(num_bef
     scheduler, waits = timed.core.scheduler, list[float]()
     while left := [name for name in flood if len(timed.times[name]) < 2]:
         timed.run(1)
-        # The front end counts all prompts that have no token yet.
-        tokens = sum(flood[name] + scheduler.answer_tokens for name in left)
-        waits.append(tokens * scheduler.waiting_token_seconds())
+        waits.append(foreseen_wait(scheduler, sum(flood[name] + scheduler.answer_tokens for name in left)))
     assert max(timed.times[name][1] - timed.times[name][0] for name in flood) < 40
     assert max(waits) < 60
 

@@ -32,6 +32,17 @@ def test_finds_what_each_unit_takes_and_ignores_a_few_late_times(fit: TimeFit) -
         assert fit.seconds(units) == pytest.approx(seconds(units), rel=0.15)
 
 
+def test_what_times_do_not_tell_apart_is_ascribed_to_likely_kinds() -> None:
+    even, uneven = TimeFit(2), TimeFit(2, least_likely=1)
+    for fit in (even, uneven):
+        fit.observe((1, 1), 0.1)
+    assert even.seconds((1, 51)) == pytest.approx(2.6, rel=0.01)
+    assert uneven.seconds((1, 51)) == pytest.approx(0.15, rel=0.05)
+    for num_units in (2, 3, 4):
+        uneven.observe((1, num_units), 0.01 + 0.09 * num_units)
+    assert uneven.seconds((1, 51)) == pytest.approx(4.6, rel=0.05)
+
+
 def test_many_pieces_of_work_take_their_mean(fit: TimeFit) -> None:
     for number in range(48):
         fit.observe((1, 0, 0), 0.5 if number % 8 == 0 else 0.1)

@@ -43,6 +43,17 @@ def test_the_last_forecast_counts(estimator: WaitEstimator):
         assert estimator.wait_seconds("a") == pytest.approx(seconds)
 
 
+def test_a_place_is_waited_for_once_and_forgotten_when_none_is_waited_for(estimator: WaitEstimator):
+    estimator.engine_stepped(replace(stats(running=1, waiting=1, token_seconds=0.01), place_seconds=25.0))
+    assert estimator.wait_seconds("a") == 0.0
+    for num_tokens, seconds in ((10, 25.1), (1000, 35.1)):
+        estimator.add_waiting("a", num_tokens)
+        assert estimator.wait_seconds("a") == pytest.approx(seconds)
+        assert estimator.wait_seconds("a", computing_seconds=20.0) == pytest.approx(seconds - 20.0)
+    estimator.engine_stepped(stats(running=1))
+    assert estimator.wait_seconds("a") == pytest.approx(10.1)
+
+
 def test_completions_are_expected_to_be_as_long_as_recent_ones(estimator: WaitEstimator):
     estimator.engine_stepped(replace(stats(running=1), answer_tokens=30.0))
     assert estimator.expected_tokens(num_prompt_tokens=10, num_completions=4, max_tokens=4096) == 130
