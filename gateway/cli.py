@@ -28,7 +28,7 @@ from glimpse.standard_streams import announce, explained_output
 from glimpse.stop_signals import StopSignals
 from glimpse.tasks import first
 from glimpse.usage import USAGE_STATUS, UsageError
-from glimpse.variables import Variables
+from glimpse.variables import Variables, tell_unknown
 
 _DEFAULTS = GatewayOptions()
 _ADMIN = Address(host="127.0.0.1", port=9901)
@@ -38,11 +38,13 @@ _WORKERS = max(1, min(_MAX_WORKERS, num_processors() // 4))
 
 _PARENT_POLL_SECONDS = 0.5
 
+_PREFIX = "GLIMPSE_GATEWAY_"
+
 app = App(
     name="glimpse gateway",
     help="Envoy in front of Glimpse's gRPC server: OpenAI's REST and SSE, grpc-web and gRPC on one port.",
     version_flags=[],
-    config=Variables("GLIMPSE_GATEWAY_", command=False),
+    config=Variables(_PREFIX, command=False),
 )
 
 
@@ -96,6 +98,7 @@ def run(
     if public is not None:
         options = options.with_public(public)
     _check(options)
+    tell_unknown(app, _PREFIX)
     with writing_files():
         temporary = tempfile.TemporaryDirectory(prefix="glimpse-gateway-")
         folder = run_dir or Path(temporary.name)

@@ -1,14 +1,17 @@
 """Environment variables of flags: which are read, and which are refused."""
 
-from collections.abc import Iterator
+import os
 from typing import Annotated
 
 import pytest
 from cyclopts import App, CycloptsError, Parameter
 
+from glimpse.engine.worker.native import compile_kernels, library, tuning
+from glimpse.gateway import cli as gateway
+from glimpse.media.native import compile_resampler
 from glimpse.server.cli import app as cli
 from glimpse.usage import UsageError
-from glimpse.variables import Variables
+from glimpse.variables import Variables, tell_unknown, variables_of
 
 app = App(config=Variables("GLIMPSE_", command=False))
 
@@ -45,6 +48,7 @@ def test_variables_of_other_commands_and_programs_are_theirs(monkeypatch: pytest
 def test_links_to_services_of_kubernetes_are_no_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLIMPSE_METRICS_PORT", "tcp://10.0.0.1:9090")
     monkeypatch.setenv("GLIMPSE_METRICS_PORT_9090_TCP", "tcp://10.0.0.1:9090")
+    monkeypatch.setenv("GLIMPSE_METRIC_PORT", "tcp://10.0.0.1:9090")  # of a service that is named glimpse-metric
     assert call() == ("", 1, True, True, "")
     assert call("--metrics-port=3") == ("", 3, True, True, "")
 
@@ -74,20 +78,8 @@ def test_servers_refuse_them(monkeypatch: pytest.MonkeyPatch) -> None:
         cli.app.parse_args(["serve"], exit_on_error=False, print_error=False)
 
 
-def variables_of(command: App, path: tuple[str, ...] = ()) -> Iterator[tuple[str, set[str]]]:
-    """Yields each command and the variables of its flags."""
-    for name in command:
-        if not name.startswith("-"):
-            yield from variables_of(command[name], (*path, name))
-    if path and command.default_command is not None:
-        every = command.assemble_argument_collection()
-        shown = [each for each in every if each.parameter.show_env_var and each.name.startswith("--")]
-        own = {name for each in shown for name in each.parameter.env_var or ()}
-        yield " ".join(path), own | {"GLIMPSE_" + each.name.lstrip("-").replace("-", "_").upper() for each in shown}
-
-
 def test_no_command_refuses_the_variables_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    variables = dict(variables_of(cli.app))
+    variables = dict(variables_of(cli.app, "GLIMPSE_"))
     # `glimpse key` alone reads GLIMPSE_TENANT. A server that ignored it in place of GLIMPSE_TENANTS would let all in.
     for name in set[str]().union(*variables.values()) - {"GLIMPSE_TENANT"}:
         monkeypatch.setenv(name, "other")
@@ -101,3 +93,51 @@ def test_no_command_refuses_the_variables_of_another(monkeypatch: pytest.MonkeyP
                 pytest.fail(f"glimpse {command}: {error}")
             except CycloptsError:
                 pass  # an argument is missing
+
+
+WITHOUT_FLAG = [
+    compile_kernels.KERNELS.variable,
+    compile_resampler.KERNELS.variable,
+    library.LEVEL_VARIABLE,
+    tuning.VARIABLE,
+]
+KUBERNETES = {
+    "GLIMPSE_SERVICE_HOST": "10.0.0.1",
+    "GLIMPSE_WEB_SERVICE_PORT": "8080",
+    "GLIMPSE_WEB_SERVICE_PORT_HTTP": "8080",
+    "GLIMPSE_PORT": "tcp://10.0.0.1:8080",
+    "GLIMPSE_WEB_PORT_8080_TCP": "tcp://10.0.0.1:8080",
+    "GLIMPSE_PORT_8080_TCP_PROTO": "tcp",
+    "GLIMPSE_PORT_8080_TCP_PORT": "8080",
+    "GLIMPSE_PORT_8080_TCP_ADDR": "10.0.0.1",
+}
+
+
+@pytest.mark.parametrize("others", [{}, KUBERNETES], ids=["alone", "beside services of Kubernetes"])
+def test_variables_that_no_command_reads_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, others: dict[str, str]
+) -> None:
+    for name in [name for name in os.environ if name.startswith("GLIMPSE_")]:
+        monkeypatch.delenv(name)
+    variables = dict(variables_of(cli.app, "GLIMPSE_"))
+    for name in [*set[str]().union(*variables.values()), *WITHOUT_FLAG, "GLIMPSE_GATEWAY_LISTEN"]:
+        monkeypatch.setenv(name, "1")
+    for name, value in others.items():
+        monkeypatch.setenv(name, value)
+    tell_unknown(cli.app, "GLIMPSE_")
+    assert not caplog.messages
+    monkeypatch.setenv("GLIMPSE_WORKERS", "secret")
+    monkeypatch.setenv("GLIMPSE_SEQS", "4")
+    tell_unknown(cli.app, "GLIMPSE_")
+    assert caplog.messages == [
+        "environment variables without effect, which no command reads: GLIMPSE_SEQS, GLIMPSE_WORKERS"
+    ]
+
+
+def test_variables_of_the_gateway_that_it_does_not_read_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("LISTEN", "SEQS", "SERVICE_HOST"):
+        monkeypatch.setenv(f"GLIMPSE_GATEWAY_{name}", "1")
+    tell_unknown(gateway.app, "GLIMPSE_GATEWAY_")
+    assert caplog.messages == ["environment variables without effect, which no command reads: GLIMPSE_GATEWAY_SEQS"]

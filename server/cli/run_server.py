@@ -18,6 +18,7 @@ from glimpse.identity.errors import IdentityConfigError
 from glimpse.interrupts import INTERRUPTED
 from glimpse.native.open_files import OpenFilesError, allow_files
 from glimpse.native.processors import num_processors
+from glimpse.server.cli.app import app
 from glimpse.server.cli.console import LoadingProgress, ready_text, shared_console, wrapped
 from glimpse.server.cli.examples import usage_text
 from glimpse.server.cli.local.running import RunningServer, listed, tell_service_manager
@@ -31,6 +32,7 @@ from glimpse.server.processes.run import Ports, run
 from glimpse.server.settings import Settings
 from glimpse.standard_streams import announce
 from glimpse.usage import UsageError
+from glimpse.variables import tell_unknown
 
 
 def run_server(
@@ -67,6 +69,7 @@ def _serve(
     """Returns whether Ctrl-C ended it before it served."""
     allow_files()
     configure_logging(settings.listen.log_level)
+    tell_unknown(app, "GLIMPSE_")
     if num_processors() <= MAX_FEW_PROCESSORS:
         use_batch_policy()  # the gateway too, which is started from here; the engine takes it back
     checkpoint = find_checkpoint(settings.engine)
