@@ -17,15 +17,18 @@ IMAGE = ROOT / "examples" / "image.png"
 PACKAGES = {
     "go": "protobuf-compiler protoc-gen-go protoc-gen-go-grpc golang-go golang-google-grpc-dev"
     " golang-google-genproto-dev golang-google-protobuf-dev golang-github-golang-protobuf-1-5-dev",
-    "java": "protobuf-compiler protobuf-compiler-grpc-java-plugin openjdk-17-jdk-headless libgrpc-java libprotobuf-java"
-    " libnetty-java libgoogle-gson-java libguava-java libgeronimo-annotation-1.3-spec-java libperfmark-java",
-    "cpp": "protobuf-compiler protobuf-compiler-grpc g++ libgrpc++-dev",
+    "java": "protobuf-compiler libprotobuf-dev protobuf-compiler-grpc-java-plugin openjdk-17-jdk-headless"
+    " libgrpc-java libprotobuf-java libnetty-java libgoogle-gson-java libguava-java"
+    " libgeronimo-annotation-1.3-spec-java libperfmark-java",
+    "cpp": "protobuf-compiler libprotobuf-dev protobuf-compiler-grpc g++ libgrpc++-dev",
 }
 NEEDED = {
     "go": ("go", "protoc-gen-go-grpc", "/usr/share/gocode/src/github.com/golang/protobuf/proto/registry.go"),
     "java": ("javac", "grpc_java_plugin", "/usr/share/java/perfmark-api.jar", "/usr/share/java/grpc-netty.jar"),
     "cpp": ("g++", "grpc_cpp_plugin", "/usr/include/grpcpp/grpcpp.h"),
 }
+PROTOC = ("protoc", "/usr/include/google/protobuf/descriptor.proto")
+"""The compiler only recommends the package with the protos of protobuf's own types, libprotobuf-dev."""
 STATUSES = {
     "go": {"CANCELLED": "Canceled", "INVALID_ARGUMENT": "InvalidArgument", "DEADLINE_EXCEEDED": "DeadlineExceeded"},
     "java": {},
@@ -42,7 +45,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     @functools.cache
     def built(language: str) -> Path:
-        if not all(shutil.which(name) or Path(name).exists() for name in (*NEEDED[language], "protoc")):
+        if not all(shutil.which(name) or Path(name).exists() for name in (*NEEDED[language], *PROTOC)):
             pytest.skip(f"apt-get install {PACKAGES[language]}")
         folder = tmp_path_factory.mktemp(language)
         command = [str(ROOT / "examples" / "build.sh"), language, str(folder)]
