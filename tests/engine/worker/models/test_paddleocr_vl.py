@@ -7,23 +7,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from transformers import PaddleOCRVLImageProcessorPil
 
-from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
-from glimpse.engine.checkpoint.families.token_layout import LayoutContext
-from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
-from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
-from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.engine.protocol.media import MediaSpan
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.image import ImageProcessing, prepare_image
 from tests.checkpoints.paddleocr_vl import TOKEN_IDS, make_paddleocr_vl_checkpoint
 from tests.checkpoints.refusals import refused
 from tests.engine.harness import make_prompt
+from tests.engine.worker.models.square_images import prompt_of_an_image, sizes_are_those_of
 from tests.engine.worker.models.steps import LevelSteps, agreement
-from tests.media.images import scene
 from tests.oracles.answers import Answer, generate, load_oracle
 from tests.oracles.qwen_vl import token_types
 
@@ -56,26 +48,15 @@ class TestSteps(LevelSteps):
     blocks = (1,)
 
 
-@given(height=st.integers(1, 4000) | st.integers(1, 40), width=st.integers(1, 4000) | st.integers(1, 40))
-def test_sizes_of_images_are_those_of_the_reference(
-    processing: ImageProcessing, checkpoint: Path, height: int, width: int
-) -> None:
-    if max(height, width) > 100 * min(height, width):
-        return
-    grid = processing.sizing.plan(height, width).grid
-    reference: Any = PaddleOCRVLImageProcessorPil.from_pretrained(checkpoint)
-    assert grid[1] * grid[2] == reference.get_number_of_image_patches(height, width)
+test_sizes_of_images_are_those_of_the_reference = sizes_are_those_of(PaddleOCRVLImageProcessorPil, most_elongated=100)
 
 
-def test_an_image_has_a_token_for_each_square(checkpoint: Path, processing: ImageProcessing) -> None:
-    config, tokenizer = load_model_config(checkpoint), load_tokenizer(checkpoint)
-    image = prepare_image(scene(90, 140, 1), processing)
-    layout = family_of(config).layout(image, LayoutContext(model=config, encode=tokenizer.encode))
-    message = ChatMessage(role="user", content=(MediaSlot(kind=MediaKind.IMAGE), "OCR:"))
-    found = load_prompt_builder(checkpoint, config).chat([message], [layout]).token_ids
-    before, after = "<|begin_of_sentence|>User: <|IMAGE_START|>", "<|IMAGE_END|>OCR:\nAssistant:\n"
-    images = [TOKEN_IDS["<|IMAGE_PLACEHOLDER|>"]] * (image.grid[1] * image.grid[2] // 4)
-    assert found == [*tokenizer.encode(before), *images, *tokenizer.encode(after)]
+test_an_image_has_a_token_for_each_square = prompt_of_an_image(
+    "<|begin_of_sentence|>User: <|IMAGE_START|>",
+    TOKEN_IDS["<|IMAGE_PLACEHOLDER|>"],
+    "OCR:",
+    "<|IMAGE_END|>OCR:\nAssistant:\n",
+)
 
 
 test_refuses_unsupported_configurations = refused(
