@@ -1,6 +1,7 @@
 """Gemma 4 with audio, also beside images: features, logits and greedy answers match transformers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,20 +38,9 @@ PROCESSING = AudioProcessing(
 Samples = npt.NDArray[np.float32]
 
 
-def place(random: np.random.Generator, medium: Samples | tuple[int, int]) -> PlacedMedium:
-    """Places audio, or an image of this many rows and columns of tokens."""
-    if isinstance(medium, tuple):
-        image = place_image(random, medium)
-        return PlacedMedium(
-            token_ids=image.token_ids,
-            kind=image.kind,
-            grid=image.grid,
-            content=image.content,
-            runs=image.runs,
-            source=image.content,
-        )
-    audio = audio_from_samples(medium, PROCESSING)
-    count = -(-audio.grid[2] // 4)
+def place_audio(samples: Samples, processing: AudioProcessing, frames_per_token: int = 1) -> PlacedMedium:
+    audio = audio_from_samples(samples, processing)
+    count = -(-audio.grid[2] // frames_per_token)
     return PlacedMedium(
         token_ids=[TOKEN_IDS["<|audio>"], *[TOKEN_IDS["<|audio|>"]] * count, TOKEN_IDS["<audio|>"]],
         kind=MediaKind.AUDIO,
@@ -58,8 +48,16 @@ def place(random: np.random.Generator, medium: Samples | tuple[int, int]) -> Pla
         content=audio.features,
         key=audio.key,
         runs=((1, count),),
-        source=medium,
+        source=samples,
     )
+
+
+def place(random: np.random.Generator, medium: Samples | tuple[int, int]) -> PlacedMedium:
+    """Places audio, or an image of this many rows and columns of tokens."""
+    if isinstance(medium, tuple):
+        image = place_image(random, medium)
+        return replace(image, source=image.content)
+    return place_audio(medium, PROCESSING, frames_per_token=4)
 
 
 def prompt_of(seed: int, *parts: int | tuple[int, int] | Samples) -> Prompt:

@@ -1,5 +1,6 @@
 """Gemma 4 12B, which has no encoders: features, logits and greedy answers match transformers."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,13 @@ from hypothesis import strategies as st
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.checkpoint.text.media_inputs import read_media
-from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import AudioProcessing, audio_from_samples
 from tests.checkpoints.gemma4 import TOKEN_IDS, WAVE, make_unified_gemma4_checkpoint
 from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.refusals import assert_refused
 from tests.engine.harness import PlacedMedium, Prompt, ScriptedSequence, prompt_with
 from tests.engine.worker.models.steps import LevelSteps, assert_same
+from tests.engine.worker.models.test_gemma4_audio import place_audio
 from tests.engine.worker.models.test_gemma4_images import place as place_pixels
 from tests.media.audio import noise
 from tests.oracles.gemma4 import greedy_answer, wave_extractor
@@ -38,19 +39,8 @@ def place(random: np.random.Generator, medium: Any) -> PlacedMedium:
     """Places audio, or an image or video of this size."""
     if isinstance(medium, tuple):
         placed = place_pixels(random, medium)
-        fields = {name: getattr(placed, name) for name in ("token_ids", "kind", "grid", "content", "runs")}
-        return PlacedMedium(**fields, source=placed.content)
-    audio = audio_from_samples(medium, PROCESSING)
-    count = audio.grid[2]
-    return PlacedMedium(
-        token_ids=[TOKEN_IDS["<|audio>"], *[TOKEN_IDS["<|audio|>"]] * count, TOKEN_IDS["<audio|>"]],
-        kind=MediaKind.AUDIO,
-        grid=audio.grid,
-        content=audio.features,
-        key=audio.key,
-        runs=((1, count),),
-        source=medium,
-    )
+        return replace(placed, source=placed.content)
+    return place_audio(medium, PROCESSING)
 
 
 def prompt_of(seed: int, *parts: Any) -> Prompt:
