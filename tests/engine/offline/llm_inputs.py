@@ -6,7 +6,8 @@ from typing import Any
 
 import PIL.Image
 
-from glimpse.offline.llm import LLM
+from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
+from glimpse.offline.llm import LLM, RequestOutput
 from tests.media.images import encode, noise_pixels
 
 PIXELS = noise_pixels(60, 90, seed=0)
@@ -49,3 +50,8 @@ def video_part(value: object, **options: Any) -> dict[str, Any]:
 
 def image_pil(image: PIL.Image.Image) -> dict[str, Any]:
     return {"type": "image_pil", "image_pil": image}
+
+
+def prompt_text(checkpoint: Path, output: RequestOutput) -> str:
+    """Returns the prompt of an answer as a text, with its special tokens."""
+    return load_tokenizer(checkpoint).decode(output.prompt_token_ids, skip_special=False)

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
-from glimpse.offline.llm import LLM, RequestOutput, SamplingParams
+from glimpse.offline.llm import LLM, SamplingParams
 from tests.checkpoints.internvl import SIDE, make_internvl_checkpoint, make_original_checkpoint
-from tests.engine.offline.llm_inputs import image_pil, load, text, user, video_part
+from tests.engine.offline.llm_inputs import image_pil, load, prompt_text, text, user, video_part
 from tests.media.images import scene
 from tests.media.videos import greys, video
 from tests.oracles.internvl import frames_of, greedy_answer, prompt_ids, tiles_of
@@ -13,10 +12,6 @@ from tests.oracles.internvl import frames_of, greedy_answer, prompt_ids, tiles_o
 CHECKPOINT = make_internvl_checkpoint
 GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
 FRAMES = [scene(90, 50, seed) for seed in range(3)]
-
-
-def prompt_text(checkpoint: Path, output: RequestOutput) -> str:
-    return load_tokenizer(checkpoint).decode(output.prompt_token_ids, skip_special=False)
 
 
 def test_answers_images_like_the_reference(llm: LLM, checkpoint: Path) -> None:

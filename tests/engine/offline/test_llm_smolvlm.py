@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
-from glimpse.offline.llm import LLM, InputError, RequestOutput, SamplingParams
+from glimpse.offline.llm import LLM, InputError, SamplingParams
 from tests.checkpoints.idefics3 import make_idefics3_checkpoint
-from tests.engine.offline.llm_inputs import image_pil, load, text, user, video_part
+from tests.engine.offline.llm_inputs import image_pil, load, prompt_text, text, user, video_part
 from tests.media.images import scene
 from tests.media.videos import greys, video
 from tests.oracles.idefics3 import greedy_answer, tiles_of
@@ -15,10 +14,6 @@ from tests.oracles.idefics3 import greedy_answer, tiles_of
 CHECKPOINT = make_idefics3_checkpoint
 GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
 FRAMES = [scene(90, 50, seed) for seed in range(3)]
-
-
-def prompt_text(checkpoint: Path, output: RequestOutput) -> str:
-    return load_tokenizer(checkpoint).decode(output.prompt_token_ids, skip_special=False)
 
 
 def test_answers_images_like_the_reference(llm: LLM, checkpoint: Path) -> None:
