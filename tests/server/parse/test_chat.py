@@ -264,49 +264,35 @@ def test_top_k_of_0_and_minus_1_disable_top_k(top_k: int) -> None:
 
 
 def test_parses_every_generation_option() -> None:
+    same: dict[str, Any] = {
+        "temperature": 0.5,
+        "top_p": 0.25,
+        "top_k": 3,
+        "min_p": 0.125,
+        "frequency_penalty": -1,
+        "presence_penalty": 1.5,
+        "repetition_penalty": 2,
+        "logit_bias": {3: -100, 4: 100},
+        "seed": -5,
+        "include_stop_str_in_output": True,
+        "min_tokens": 2,
+        "ignore_eos": True,
+        "skip_special_tokens": False,
+    }
     wire = request(
         max_completion_tokens=7,
-        temperature=0.5,
-        top_p=0.25,
-        top_k=3,
-        min_p=0.125,
-        frequency_penalty=-1,
-        presence_penalty=1.5,
-        repetition_penalty=2,
-        logit_bias={3: -100, 4: 100},
-        seed=-5,
         stop=["a", "b"],
-        include_stop_str_in_output=True,
         stop_token_ids=[1, 2],
-        min_tokens=2,
-        ignore_eos=True,
         logprobs=True,
         top_logprobs=4,
         n=3,
-        skip_special_tokens=False,
         return_token_ids=True,
+        **same,
     )
     generation = parse(wire).generation
     assert (generation.num_completions, generation.return_token_ids) == (3, True)
-    assert sampling_of(wire) == SamplingParams(
-        max_tokens=7,
-        temperature=0.5,
-        top_p=0.25,
-        top_k=3,
-        min_p=0.125,
-        frequency_penalty=-1,
-        presence_penalty=1.5,
-        repetition_penalty=2,
-        logit_bias={3: -100, 4: 100},
-        seed=-5,
-        stop=("a", "b"),
-        include_stop_str_in_output=True,
-        skip_special_tokens=False,
-        stop_token_ids=(1, 2),
-        min_tokens=2,
-        ignore_eos=True,
-        logprobs=4,
-    )
+    expected = SamplingParams(max_tokens=7, stop=("a", "b"), stop_token_ids=(1, 2), logprobs=4, **same)
+    assert sampling_of(wire) == expected
 
 
 def test_logprobs_without_top_logprobs_have_no_alternatives() -> None:
