@@ -8,6 +8,8 @@ from cyclopts import Parameter
 
 from glimpse.identity.errors import IdentityConfigError
 
+DEFAULT_TENANT_CLAIM = "sub"
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,7 @@ class AuthenticationOptions:
     """Issuer (`iss`) of valid JWTs."""
     jwt_audience: str | None = None
     """Audience (`aud`) of valid JWTs."""
-    jwt_tenant_claim: str = "sub"
+    jwt_tenant_claim: str = DEFAULT_TENANT_CLAIM
     """Claim of JWTs that names the tenant."""
     tenant_from_certificate: Annotated[bool, Parameter(negative="")] = False
     """The tenant is the first URI, else the first DNS name, of the client's certificate. Requires --tls-client-ca."""
@@ -50,6 +52,8 @@ class AuthenticationOptions:
 
     def check(self, *, has_client_ca: bool) -> None:
         """Raises IdentityConfigError where an option lacks those that it needs. `has_client_ca`: of the listener."""
+        if self.jwt_jwks is None and self.jwt_tenant_claim != DEFAULT_TENANT_CLAIM:
+            raise IdentityConfigError("'--jwt-tenant-claim': expected together with --jwt-jwks, whose tokens have it")
         for flag, value in {"--jwt-issuer": self.jwt_issuer, "--jwt-audience": self.jwt_audience}.items():
             if self.jwt_jwks is None and value is not None:
                 reason = "which says whose tokens are valid"

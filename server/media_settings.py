@@ -193,6 +193,13 @@ class MediaSettings(BaseModel):
             raise ValueError("expected together with --media-store")
         return ca
 
+    @field_validator("media_store_prefix")
+    @classmethod
+    def _check_store_prefix(cls, prefix: str, others: ValidationInfo) -> str:
+        if others.data.get("media_store") is None:
+            raise ValueError("expected together with --media-store")
+        return prefix
+
     @field_validator("allowed_media_domains")
     @classmethod
     def _check_domains(cls, domains: tuple[str, ...]) -> tuple[str, ...]:

@@ -103,6 +103,15 @@ class NameSettings(BaseModel):
     """Name that requests give as `model`; repeatable. Default: the name of the folder or file, or the id on the
     hub."""
 
+    @field_validator("served_model_name")
+    @classmethod
+    def _check_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(names):
+            raise ValueError("expected a name, got ''")
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"expected different names, got {twice[0]!r} twice")
+        return names
+
     @field_validator("model")
     @classmethod
     def _check_model(cls, model: str | None) -> str | None:

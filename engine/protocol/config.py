@@ -63,7 +63,7 @@ class EngineOptions:
     a larger value is lowered to that."""
     block_size: Count = 32
     """Tokens in a block of the KV cache."""
-    kv_cache_bytes: ByteCount | None = None
+    kv_cache_bytes: Count | None = None
     """Memory for keys and values, on each GPU. Default: 1 GiB on a CPU; on a GPU what gpu_memory_utilization leaves
     after the largest steps were tried."""
     kv_cache_dtype: KvCacheDType = "auto"
@@ -136,8 +136,10 @@ class EngineOptions:
         return self.speculative != "off" and not self.launches_ahead(device)
 
     @property
-    def why_not_nodes(self) -> str | None:
-        """Why the options of several nodes cannot be honored together; None if they can."""
+    def why_not_together(self) -> str | None:
+        """Why the options cannot be honored together; None if they can."""
+        if self.speculative == "off" and self.num_speculative_tokens is not None:
+            return "'--num-speculative-tokens': expected with '--speculative' auto, ngram or mtp, got --speculative off"
         if self.nnodes == 1:
             if self.master_addr is not None or self.master_port != DEFAULT_MASTER_PORT:
                 return "'--master-addr' and '--master-port': expected with '--nnodes' of 2 or more, got --nnodes 1"

@@ -171,7 +171,7 @@ def with_model(settings: Settings, model: str | None) -> Settings:
     return settings.model_copy(update={"engine": engine})
 
 
-def check_nodes(settings: Settings) -> None:
-    """Raises UsageError for options of several nodes that exclude each other."""
-    if (why_not := settings.engine.options.why_not_nodes) is not None:
+def check_options(settings: Settings) -> None:
+    """Raises UsageError for options of the engine that exclude each other."""
+    if (why_not := settings.engine.options.why_not_together) is not None:
         raise UsageError(why_not)

@@ -3,7 +3,7 @@
 import gc
 
 from glimpse.gateway.options import PublicOptions
-from glimpse.server.cli.flag_forms import DEFAULTS, ServerFlags, check_nodes, with_model
+from glimpse.server.cli.flag_forms import DEFAULTS, ServerFlags, check_options, with_model
 from glimpse.server.setting_types import Port
 from glimpse.server.settings import Settings
 from glimpse.usage import UsageError
@@ -60,14 +60,14 @@ def serve(model: str | None = None, /, *, settings: ServerFlags = DEFAULTS) -> N
     if settings.engine.options.node_rank == 0:
         _run(settings)
         return
-    check_nodes(settings)
+    check_options(settings)
     from glimpse.server.cli.run_node import run_node  # noqa: PLC0415 - as below
 
     run_node(settings)
 
 
 def _run(settings: Settings, http_port: int | None = None, gateway: PublicOptions = _GATEWAY) -> None:
-    check_nodes(settings)
+    check_options(settings)
     if (number := settings.listen.front_ends) > 1 and settings.media.media_store is None:
         raise UsageError(_NO_STORE.format(number))
     gc.disable()  # imports make no garbage, and looking for it is a sixth of their time

@@ -26,6 +26,7 @@ GATEWAY_PEM = Path(__file__).with_name("certificates") / "gateway.pem"
         (["--upstream-server-name=glimpse"], "'--upstream-server-name': expected together with --upstream-ca"),
         (["--api-keys=keys"], "'--api-keys': expected with `glimpse serve` or `glimpse up`"),
         (["--jwt-issuer=me"], "'--jwt-issuer': expected together with --jwt-jwks"),
+        (["--jwt-tenant-claim=org"], "'--jwt-tenant-claim': expected together with --jwt-jwks"),
         (["--tenant-from-certificate"], "'--tenant-from-certificate': expected together with --tls-client-ca"),
     ],
 )

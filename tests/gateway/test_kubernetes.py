@@ -365,7 +365,7 @@ def test_nodes_of_a_leader_worker_set_make_one_server(tmp_path: Path) -> None:
         arguments = [each.replace("$(LWS_WORKER_INDEX)", str(index)) for each in container["args"]]
         _, bound, _ = app.parse_args([*map(filled, arguments)], exit_on_error=False)
         options.append(bound.arguments["settings"].engine.options)
-        assert options[-1].why_not_nodes is None
+        assert options[-1].why_not_together is None
         assert (options[-1].num_local_ranks, options[-1].nnodes) == (gpus, template["size"])
     assert replace(options[0], node_rank=1, master_addr=FILLED["$(LWS_LEADER_ADDRESS)"]) == options[1]
     grace = leader["spec"]["terminationGracePeriodSeconds"]

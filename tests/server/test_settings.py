@@ -66,6 +66,9 @@ def test_option_reaches_the_engine_by_flag_and_by_environment(name: str, monkeyp
         ("--allowed-local-media-path=/none", "expected a folder that exists, got '/none'"),
         ("--media-store=http://cache", "'--media-store': this is no Redis URL; expected redis://"),
         ("--media-store-prefix=", "'--media-store-prefix': expected "),
+        ("--media-store-prefix=mine:", "'--media-store-prefix': expected together with --media-store"),
+        ("--kv-cache-bytes=0", "'--kv-cache-bytes': expected at least 1, got 0"),
+        ("--served-model-name=", "'--served-model-name': expected a name, got ''"),
         ("--companion=org/llama", "'--companion': expected ID=FOLDER, got 'org/llama'"),
         ("--companion={id}", "'--companion': expected ID=FOLDER, got '{id}'"),
         ("--lora-modules=/adapter", "'--lora-modules': expected NAME=FOLDER, got '/adapter'"),
@@ -79,6 +82,12 @@ def test_refuses_a_wrong_flag_in_one_sentence(flag: str, message: str) -> None:
     assert message in text
     assert text.count(", got ") <= 1
     assert "\n" not in text
+
+
+def test_names_of_a_model_differ() -> None:
+    with pytest.raises(CycloptsError) as caught:
+        parsed("--served-model-name=a", "--served-model-name=b", "--served-model-name=a")
+    assert explain_flags(caught.value).startswith("'--served-model-name': expected different names, got 'a' twice")
 
 
 def test_names_the_environment_variable_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

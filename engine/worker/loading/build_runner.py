@@ -296,11 +296,16 @@ def _cache_sizes(shard: LoadedShard, config: EngineConfig, num_bytes: int, group
 
 
 def _allocate(shard: LoadedShard, config: EngineConfig, sizes: CacheSizes) -> KVCache:
-    return CacheShape.of(shard.model.decoder.config, config.kv_cache_dtype).allocate(
-        sizes.num_blocks,
-        config.block_size,
-        shard.dtype,
-        shard.device,
-        num_states=sizes.num_states,
-        num_sliding_blocks=sizes.num_sliding_blocks,
-    )
+    try:
+        return CacheShape.of(shard.model.decoder.config, config.kv_cache_dtype).allocate(
+            sizes.num_blocks,
+            config.block_size,
+            shard.dtype,
+            shard.device,
+            num_states=sizes.num_states,
+            num_sliding_blocks=sizes.num_sliding_blocks,
+        )
+    except (MemoryError, ValueError) as error:  # NumPy's ValueError: more bytes than addresses
+        raise CheckpointError(
+            f"'--kv-cache-bytes': expected what fits into memory, got {config.kv_cache_bytes}"
+        ) from error

@@ -79,7 +79,7 @@ def check_serving(request: CheckRequest, *, on_progress: Callable[[str, float], 
 
 def _check(request: CheckRequest, on_progress: Callable[[str, float], None]) -> ServingCheck:
     config, path = request.config, Path(request.config.model_path)
-    if (why_not := config.why_not_nodes) is not None:
+    if (why_not := config.why_not_together) is not None:
         raise CheckpointError(why_not)
     model = with_stored_head(load_model_config(path, config.companions), request.tensors)
     if config.speculative == "mtp":

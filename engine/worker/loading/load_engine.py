@@ -88,7 +88,7 @@ def load_core(
         EngineError: one of several ranks exited while loading.
     """
     started = time.perf_counter()
-    if (why_not := config.why_not_nodes) is not None:
+    if (why_not := config.why_not_together) is not None:
         raise CheckpointError(why_not)
     if config.node_rank > 0:
         raise CheckpointError(

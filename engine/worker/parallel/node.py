@@ -126,7 +126,7 @@ async def _join(config: EngineConfig, digest: str, rank: int) -> socket.socket:
 
 
 def _target(config: EngineConfig) -> tuple[str, int]:
-    assert config.master_addr is not None  # `EngineOptions.why_not_nodes` says so
+    assert config.master_addr is not None  # `EngineOptions.why_not_together` says so
     return config.master_addr, config.master_port
 
 

@@ -104,7 +104,7 @@ class NodeListener:
 
 
 def _listen(config: EngineConfig) -> socket.socket:
-    assert config.master_addr is not None  # `EngineOptions.why_not_nodes` says so
+    assert config.master_addr is not None  # `EngineOptions.why_not_together` says so
     try:
         family, _, _, _, address = socket.getaddrinfo(
             config.master_addr, config.master_port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from glimpse.server.cli.chat.command import Asking, read_questions
-from glimpse.server.cli.flag_forms import DEFAULTS, ServerFlags, check_nodes, with_model
+from glimpse.server.cli.flag_forms import DEFAULTS, ServerFlags, check_options, with_model
 
 _ASKING = Asking()
 
@@ -36,7 +36,7 @@ def run(
         Let the server go on afterwards; `glimpse stop` ends it.
     """
     settings = with_model(settings, model)
-    check_nodes(settings)
+    check_options(settings)
     arguments = [*([] if question is None else [question]), *files]
     questions = read_questions(arguments, "run" if model is None else f"run {shlex.quote(model)}")
     from glimpse.server.cli.local.run_model import run_model  # noqa: PLC0415 - `--help` and refused flags load no engine

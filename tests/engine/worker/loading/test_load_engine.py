@@ -106,6 +106,12 @@ def test_refuses_a_kv_cache_smaller_than_a_block(tiny_checkpoint: Path):
         load(tiny_checkpoint, kv_cache_bytes=100)
 
 
+@pytest.mark.parametrize("exponent", [57, 62])
+def test_refuses_a_kv_cache_larger_than_memory(tiny_checkpoint: Path, exponent: int):
+    with pytest.raises(CheckpointError, match=r"'--kv-cache-bytes': expected what fits into memory, got \d+"):
+        load(tiny_checkpoint, kv_cache_bytes=1 << exponent)
+
+
 def test_activations_of_8_bits_need_the_native_kernels(tiny_checkpoint: Path):
     with pytest.raises(CheckpointError, match=r"'--quantization': expected int8, int4 or fp8 with .*torch.*, got w8a8"):
         load(tiny_checkpoint, backend="torch", quantization="w8a8")

@@ -412,10 +412,14 @@ def test_refuses_a_rank_that_has_loaded_another_dtype(tmp_path: Path):
         ({"nnodes": 2, "master_addr": HOST}, "'--tensor-parallel-size': expected a multiple of --nnodes 2, got 1"),
         ({"master_addr": HOST}, "'--master-addr' and '--master-port': expected with '--nnodes' of 2 or more"),
         ({"master_port": 1}, "'--master-addr' and '--master-port': expected with '--nnodes' of 2 or more"),
+        (
+            {"speculative": "off", "num_speculative_tokens": 5},
+            "'--num-speculative-tokens': expected with '--speculative' auto, ngram or mtp, got --speculative off",
+        ),
     ],
 )
 def test_refuses_options_that_do_not_go_together(options: dict[str, Any], reason: str, tmp_path: Path):
-    assert reason in (EngineOptions(**options).why_not_nodes or "")
+    assert reason in (EngineOptions(**options).why_not_together or "")
     with pytest.raises(CheckpointError, match=reason):
         load_core(EngineConfig(model_path=str(tmp_path), **options), on_progress=lambda _stage, _fraction: None)
 
