@@ -6,6 +6,8 @@ from typing import Any
 
 import jsonschema
 import pytest
+from anthropic import Anthropic, BadRequestError, beta_tool
+from anthropic.types import ThreadUnsupportedRequestError
 
 from tests.e2e.requests import chat
 from tests.e2e.stack import Stack
@@ -99,3 +101,52 @@ def test_call_that_is_cut_off_is_not_text(stack: Stack) -> None:
 
 def pieces_of(deltas: list[Mapping[str, Any]]) -> Iterator[Any]:
     return (piece for delta in deltas for piece in delta.get("tool_calls", ()))
+
+
+@beta_tool
+def stock_price(symbol: str) -> str:
+    """Tells the price of a stock."""
+    return f"{symbol}: 100 dollars"
+
+
+@pytest.fixture
+def anthropic_client(stack: Stack) -> Iterator[Anthropic]:
+    with Anthropic(base_url=stack.url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+def test_anthropic_s_tool_runner_sends_the_whole_conversation(anthropic_client: Anthropic) -> None:
+    def run(**members: Any) -> list[tuple[object, int]]:
+        runner = anthropic_client.beta.messages.tool_runner(
+            model="nano",
+            max_tokens=90,
+            messages=[{"role": "user", "content": "What is the price of AAPL?"}],
+            tools=[stock_price],
+            tool_choice={"type": "any"},
+            extra_body={"temperature": 0},
+            max_iterations=2,
+            **members,
+        )
+        return [
+            (block.input, message.usage.input_tokens + (message.usage.cache_read_input_tokens or 0))
+            for message in runner
+            for block in message.content
+            if block.type == "tool_use"
+        ]
+
+    asked = run()  # for a thread, in which the server would keep the conversation
+    assert asked == run(thread=False)
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("members", "field"),
+    [({"thread": {"type": "continue", "previous_message_id": "msg_1"}}, "thread"), ({"compaction": {}}, "compaction")],
+)
+def test_what_asks_anthropic_to_keep_a_conversation_is_refused(
+    anthropic_client: Anthropic, members: Any, field: str
+) -> None:
+    asked: Any = {"model": "nano", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+    with pytest.raises(BadRequestError, match=f"'{field}': not supported") as caught:
+        anthropic_client.beta.messages.create(**asked, **members)
+    assert isinstance(caught.value, ThreadUnsupportedRequestError) == (field == "thread")

@@ -30,10 +30,10 @@ _TYPES_BY_REASON = {
 
 def _error(failure: RpcFailure) -> dict[str, Any]:
     kind = _TYPES_BY_REASON.get(failure.reason) or _ERROR_TYPES.get(failure.code, "api_error")
-    return {
-        "type": "error",
-        "error": {"type": kind, "message": failure.message, "param": failure.field, "code": failure.reason},
-    }
+    error: dict[str, Any] = {"type": kind, "message": failure.message, "param": failure.field, "code": failure.reason}
+    if failure.field == "thread":  # Anthropic's tool runner then sends the whole conversation instead
+        error["details"] = {"error_code": "thread_unsupported_request"}
+    return {"type": "error", "error": error}
 
 
 ANTHROPIC = RestDialect(
