@@ -1,5 +1,5 @@
 -- Sends the error document of the server, which is the last detail of the google.rpc.Status that the transcoder writes as
--- JSON, and gives the dialect's form to statuses without one. Other responses pass unchanged; streams are not read.
+-- JSON, and gives the dialect's form to statuses without one. Bodies of other responses pass unchanged; streams are not read.
 
 -- What precedes the document. Text of clients has its quotes escaped.
 local DOCUMENT = '{"@type":"type.googleapis.com/google.protobuf.Struct","value":'
@@ -81,8 +81,11 @@ local function remove_grpc(headers)
   for _, name in ipairs(GRPC_HEADERS) do headers:remove(name) end
 end
 
--- The form of errors, if it is not OpenAI's (requests.lua).
+-- The form of errors, if it is not OpenAI's, and the id of Anthropic's requests (requests.lua).
 local ERROR = "glimpse.error"
+
+-- Where Anthropic's clients look for the id of their request.
+local ANTHROPIC_REQUEST_ID = "request-id"
 
 -- Of requests in Connect's protocol: how their messages are encoded (requests.lua).
 local CONNECT = "glimpse.connect"
@@ -130,7 +133,9 @@ end
 function envoy_on_response(handle)
   local headers = handle:headers()
   local metadata = handle:streamInfo():dynamicMetadata()
-  local connect, form = metadata:get(CONNECT), (metadata:get(ERROR) or {}).form or "openai"
+  local connect, found = metadata:get(CONNECT), metadata:get(ERROR) or {}
+  local form = found.form or "openai"
+  if found.request_id then headers:replace(ANTHROPIC_REQUEST_ID, found.request_id) end
   if connect then return prepare_connect(handle, connect.codec) end
   if (headers:get("content-type") or ""):find("^application/grpc") and headers:get(":status") == "200" then return end
   local grpc_status = headers:get("grpc-status")

@@ -68,7 +68,7 @@ local function complete_connect(handle, headers)
   handle:streamInfo():dynamicMetadata():set("glimpse.connect", "codec", codec)
 end
 
--- Tells errors.lua whose errors have another form than OpenAI's. Requests of typed methods as JSON have the same header too
+-- Tells errors.lua whose errors have another form than OpenAI's, and the id of Anthropic's requests. Requests of typed methods as JSON have the same header too
 -- (server/rpc/json_messages.py).
 local function mark_form(handle, headers)
   local path, form = headers:get(":path"), nil
@@ -78,7 +78,9 @@ local function mark_form(handle, headers)
   elseif path:find("^/messages") or path:find("^/v1/messages") then
     form = "anthropic"
   end
-  if form then handle:streamInfo():dynamicMetadata():set("glimpse.error", "form", form) end
+  local metadata = handle:streamInfo():dynamicMetadata()
+  if form then metadata:set("glimpse.error", "form", form) end
+  if form == "anthropic" then metadata:set("glimpse.error", "request_id", headers:get("x-request-id")) end
 end
 
 -- Headers of REST requests that the server or its gRPC library could only misread.

@@ -79,7 +79,25 @@ async def test_sends_each_event_at_once(http: aiohttp.ClientSession, backend: Ba
 async def test_request_id_goes_to_the_server_and_back(http: aiohttp.ClientSession, backend: Backend) -> None:
     async with http.post(CHAT, data=b"{}", headers={"x-request-id": "mine"}) as answer:
         assert answer.headers.getall("x-request-id") == ["mine"]
+        assert "request-id" not in answer.headers
     assert backend.metadata["x-request-id"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/v1/messages", {}, 200),
+        ("/messages", {}, 200),
+        ("/v1/messages/nope", {}, 404),
+        ("/v1/messages", {"origin": "https://evil.example"}, 403),
+        ("/v1/messages", {"content-encoding": "gzip"}, 415),
+    ],
+)
+async def test_anthropic_s_clients_find_the_request_id(
+    http: aiohttp.ClientSession, backend: Backend, path: str, headers: dict[str, str], status: int
+) -> None:
+    async with http.post(path, data=b"{}", headers=headers) as answer:
+        assert (answer.status, answer.headers.getall("request-id")) == (status, answer.headers.getall("x-request-id"))
 
 
 async def test_generates_a_request_id(http: aiohttp.ClientSession, backend: Backend) -> None:
