@@ -42,7 +42,6 @@ class SharedQuotas:
         prefix: str,
         server: str = "",
         on_change: Callable[[bool], None] = lambda _: None,
-        command_seconds: float = COMMAND_SECONDS,
     ) -> None:
         """
         Args:
@@ -60,7 +59,7 @@ class SharedQuotas:
         self._script = Script("quota", package=__package__)
         self._tasks = set[asyncio.Task[None]]()
         self._link = RedisLink(
-            address, probe=self._probe, on_change=on_change, name="quota store", command_seconds=command_seconds
+            address, probe=self._probe, on_change=on_change, name="quota store", command_seconds=COMMAND_SECONDS
         )
 
     async def watch(self) -> None:

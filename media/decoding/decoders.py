@@ -11,6 +11,8 @@ from glimpse.media.decoding.worker_client import IsolatedDecoders
 from glimpse.native.processors import num_processors
 
 _MAX_IMAGE_WORKERS = 8
+_NUM_VIDEOS = 2
+"""Videos of one client that are decoded at once, files and lists of frames together."""
 
 
 class Decoders:
@@ -25,7 +27,6 @@ class Decoders:
         *,
         max_decoded_pixels: int = 64_000_000,
         num_images: int | None = None,
-        num_videos: int = 2,
         num_sharing: int = 1,
         isolated: bool = True,
     ) -> None:
@@ -34,7 +35,6 @@ class Decoders:
             max_decoded_pixels: Limit on an image before resizing.
             num_images: Number of images and pages of one client decoded concurrently; by default its share of the
                 CPUs, between 2 and 8.
-            num_videos: Number of videos of one client decoded concurrently, files and lists of frames together.
             num_sharing: Number of processes that share the CPUs.
             isolated: Decode in processes with limits on memory and time. False decodes in threads, which suits trusted
                 files only: what crashes the decoder crashes this process.
@@ -42,13 +42,13 @@ class Decoders:
         self._max_decoded_pixels = max_decoded_pixels
         num_images = num_images or min(max(num_processors() // num_sharing, 2), _MAX_IMAGE_WORKERS)
         self._isolated = (
-            IsolatedDecoders(num_images=num_images, num_videos=num_videos, max_decoded_pixels=max_decoded_pixels)
+            IsolatedDecoders(num_images=num_images, num_videos=_NUM_VIDEOS, max_decoded_pixels=max_decoded_pixels)
             if isolated
             else None
         )
         self._threads = ThreadPoolExecutor(num_images, thread_name_prefix="media")
         # A separate pool: a video takes as long as hundreds of images, which must not wait for it.
-        self._video_threads = ThreadPoolExecutor(num_videos, thread_name_prefix="videos")
+        self._video_threads = ThreadPoolExecutor(_NUM_VIDEOS, thread_name_prefix="videos")
 
     async def decode(self, job: Job, files: Sequence[bytes], *, client: str = "") -> DecodedMedia:
         """Decodes the files of one media input. Clients get workers in turn. Raises MediaError."""

@@ -42,12 +42,11 @@ END;
 class DiskStore:
     """Values in a file of the state folder. Methods raise StoreUnavailableError if it cannot be used."""
 
-    def __init__(self, folder: Path, *, budgets: Mapping[Area, int], clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path, *, budgets: Mapping[Area, int]) -> None:
         """
         Args:
             folder: Made if it is missing.
             budgets: Limit in bytes of each area.
-            clock: Returns the seconds since 1970-01-01 UTC.
 
         Raises:
             OSError or sqlite3.Error: the file cannot be used.
@@ -55,7 +54,6 @@ class DiskStore:
         self.keys = StoreKeys("")
         self._file = SqliteFile(folder / _FILE_NAME, _SCHEMA)
         self._budgets = budgets
-        self._clock = clock
 
     def on_removal(self, listener: Callable[[str], None]) -> None:
         """Does nothing: no other process removes values."""
@@ -77,7 +75,7 @@ class DiskStore:
         Raises:
             ReferenceMissingError: a value that it is to refer to is not there.
         """
-        view, limit, now = memoryview(data).cast("B"), self._budgets[area], self._clock()
+        view, limit, now = memoryview(data).cast("B"), self._budgets[area], time.time()
         own_limit = limit if max_tenant_bytes is None else min(limit, max_tenant_bytes)
         size, tenant = len(view) + len(note) + OVERHEAD_BYTES, key.split(":")[1]
         header = Header(digest=digest, num_bytes=len(view), expires=now + seconds, note=note)
@@ -106,7 +104,7 @@ class DiskStore:
 
     async def find(self, area: Area, key: str, *, min_seconds: float = 0) -> Header | None:
         """Returns a value's header and marks the value as recently used. It then lives for `min_seconds` at least."""
-        now = self._clock()
+        now = time.time()
         until = now + min_seconds
 
         def run(database: sqlite3.Connection) -> Header | None:
@@ -120,7 +118,7 @@ class DiskStore:
 
     async def list_newest(self, area: Area, namespace: str, most: int) -> dict[str, Header]:
         """Returns the headers of a tenant's values by their keys: of the `most` that were used last."""
-        values = (area, tenant_of(namespace) or "-", self._clock(), most)
+        values = (area, tenant_of(namespace) or "-", time.time(), most)
 
         def run(database: sqlite3.Connection) -> dict[str, Header]:
             query = (

@@ -39,7 +39,6 @@ class BatchHandlers:
         on_change: Callable[[], None],
         max_store_bytes: int,
         ttl_seconds: float,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         """
         Args:
@@ -47,7 +46,6 @@ class BatchHandlers:
             endpoints: Paths that requests may have.
             on_change: Called when a batch begins or is cancelled.
             ttl_seconds: Longest time for which a batch is kept after its end.
-            clock: Returns the seconds since 1970-01-01 UTC.
         """
         self._store = store
         self._uploads = uploads
@@ -55,7 +53,6 @@ class BatchHandlers:
         self._on_change = on_change
         self._max_store_bytes = max_store_bytes
         self._ttl_seconds = ttl_seconds
-        self._clock = clock
 
     async def create(self, request: batch_pb2.CreateBatchRequest, call: CallContext) -> batch_pb2.CreateBatchResponse:
         check_bounds(request)
@@ -95,7 +92,7 @@ class BatchHandlers:
             known = ", ".join(f"'{each}'" for each in sorted(self._endpoints))
             raise InvalidRequest("endpoint", f"expected one of {known}, got '{request.endpoint[:64]}'")
         _check_metadata(dict(request.metadata))
-        seconds, now = self._ttl_seconds, self._clock()
+        seconds, now = self._ttl_seconds, time.time()
         if request.HasField("output_expires_after"):
             seconds = min(seconds, request.output_expires_after.seconds)
         return BatchRecord(
@@ -142,7 +139,7 @@ class BatchHandlers:
                 message = f"expected a batch that is in progress, got one that is {record.status}"
                 raise InvalidRequest("batch_id", message, "batch_ended")
             with store_errors("try again"):
-                if await self._store.change(record.moved(Status.CANCELLING, self._clock()), stored.version):
+                if await self._store.change(record.moved(Status.CANCELLING, time.time()), stored.version):
                     break
         self._on_change()
         return batch_pb2.CancelBatchResponse(batch=_render(await self._known(request.batch_id, call)))

@@ -119,8 +119,8 @@ class _Build:
         self._checker = checker
         self._format = tool_format
         self._tag_ids = tag_ids
-        self._of_schemas = CompileBudget(is_stopped=is_stopped)
-        self._of_tools = CompileBudget(is_stopped=is_stopped)
+        self._of_schemas = CompileBudget(is_stopped)
+        self._of_tools = CompileBudget(is_stopped)
         """Budget of the tools' grammar, which must be possible without arguments when the schemas are too much."""
 
     def constraint(self, request: GenerationRequest) -> Constraint | None:

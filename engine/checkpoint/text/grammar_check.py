@@ -53,9 +53,9 @@ class CompileBudget:
     each tool alone.
     """
 
-    def __init__(self, *, num_bytes: int = _MAX_COMPILED_BYTES, is_stopped: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, is_stopped: Callable[[], bool] = lambda: False) -> None:
         """Once `is_stopped` returns True, nothing more is compiled."""
-        self._num_left = num_bytes
+        self._num_left = _MAX_COMPILED_BYTES
         self._is_stopped = is_stopped
 
     def go_on(self) -> None:

@@ -57,6 +57,7 @@ from glimpse.native.memory import gib
 
 _READ_BYTES = 512 << 20
 """Much larger than the caches of most machines."""
+_NUM_READS = 4
 
 
 def main() -> None:
@@ -269,11 +270,11 @@ def _decoding(config: EngineConfig, shard: Model, device: torch.device, memory: 
     )
 
 
-def _read_rate(device: torch.device, repeats: int = 4) -> float:
+def _read_rate(device: torch.device) -> float:
     """Measures the bytes per second that torch reads with the engine's threads: the best of several runs."""
     words = torch.ones(_READ_BYTES // 8, dtype=torch.int64, device=device)
     seconds: list[float] = []
-    for _ in range(repeats):
+    for _ in range(_NUM_READS):
         begun = time.perf_counter()
         words.sum().item()
         seconds.append(time.perf_counter() - begun)
