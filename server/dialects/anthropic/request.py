@@ -13,6 +13,7 @@ ChatRequest: TypeAlias = chat_pb2.CreateChatCompletionRequest | chat_pb2.CountTo
 _ROLES = {
     anthropic_pb2.SPEAKER_USER: content_pb2.ROLE_USER,
     anthropic_pb2.SPEAKER_ASSISTANT: content_pb2.ROLE_ASSISTANT,
+    anthropic_pb2.SPEAKER_SYSTEM: content_pb2.ROLE_SYSTEM,
 }
 _EFFORTS = {
     anthropic_pb2.EFFORT_UNSPECIFIED: chat_pb2.REASONING_EFFORT_UNSPECIFIED,
@@ -88,7 +89,7 @@ class _Messages:
         """Appends a message: each result of a tool becomes one of its own, what stands between them another."""
         role = _ROLES.get(message.role)
         if role is None:
-            raise InvalidRequest(f"{path}.role", "expected 'user' or 'assistant'")
+            raise InvalidRequest(f"{path}.role", "expected 'user', 'assistant' or 'system'")
         current: content_pb2.Message | None = None
         for index, block in enumerate(message.content):
             at = f"{path}.content[{index}]"

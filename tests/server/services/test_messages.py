@@ -92,8 +92,12 @@ def test_the_same_answer_about_an_image(channel: grpc.Channel) -> None:
             [one("user", {"type": "document", "title": "T", "source": {"type": "text", "data": "D"}}, text("q"))],
             [user("T\n", "D", "q")],
         ),
+        (
+            [one("user", text("a")), {"role": "system", "content": "b"}, one("user", text("c"))],
+            [user("a"), content_pb2.Message(role=content_pb2.ROLE_SYSTEM, content=[text_part("b")]), user("c")],
+        ),
     ],
-    ids=["bare text", "turns", "document"],
+    ids=["bare text", "turns", "document", "system"],
 )
 def test_the_same_prompt(channel: grpc.Channel, messages: list[Any], same: list[content_pb2.Message]) -> None:
     sent = [one("user", text(each)) if isinstance(each, str) else each for each in messages]
@@ -185,7 +189,7 @@ def test_what_has_no_effect_is_told(channel: grpc.Channel) -> None:
         ({"max_tokens": 0}, "max_tokens", "expected"),
         ({"temperature": 3}, "temperature", "expected"),
         ({"stop_sequences": [""]}, "stop_sequences[0]", "expected a string"),
-        ({"messages": [{"role": "system", "content": "a"}]}, "messages[0].role", "'user', 'assistant'"),
+        ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].role", "'user', 'assistant', 'system'"),
         ({"messages": [one("user")]}, "messages[0].content", "expected content"),
         ({"messages": [one("user", {"type": "image", "source": {"type": "url", "url": "data:,a"}})]},
          "messages[0].content[0].source", "expected an image"),

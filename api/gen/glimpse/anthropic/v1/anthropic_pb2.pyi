@@ -16,6 +16,7 @@ class Speaker(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SPEAKER_UNSPECIFIED: _ClassVar[Speaker]
     SPEAKER_USER: _ClassVar[Speaker]
     SPEAKER_ASSISTANT: _ClassVar[Speaker]
+    SPEAKER_SYSTEM: _ClassVar[Speaker]
 
 class ToolKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -47,6 +48,7 @@ class StopReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 SPEAKER_UNSPECIFIED: Speaker
 SPEAKER_USER: Speaker
 SPEAKER_ASSISTANT: Speaker
+SPEAKER_SYSTEM: Speaker
 TOOL_KIND_UNSPECIFIED: ToolKind
 TOOL_KIND_CUSTOM: ToolKind
 THINKING_DISPLAY_UNSPECIFIED: ThinkingDisplay
