@@ -65,14 +65,54 @@ static inline __attribute__((always_inline)) void finish_row(const Block& block,
   }
 }
 
-// Finishes the next row, if there is one.
-static inline __attribute__((always_inline, unused)) void finish_next(Finishing& finishing) {
-  if (!finishing.block) return;
-  finish_row(*finishing.block, finishing.weight, finishing.output, finishing.row);
-  if (++finishing.row < finishing.block->rows) return;
-  finishing.row = 0;
-  if (++finishing.block == finishing.end) finishing.block = nullptr;
-}
+// Finishes rows while other blocks are multiplied: evenly over the steps, kBurst rows at a time. It has copies: for all
+// that the compiler knows, a stored result may change what they are copied from.
+template <int kBurst>
+class RowFinisher {
+ public:
+  inline __attribute__((always_inline)) explicit RowFinisher(const Finishing* finishing) {
+    if (!finishing || !finishing->block) return;
+    weight_ = finishing->weight;
+    output_ = finishing->output;
+    next_ = finishing->block;
+    end_ = finishing->end;
+    block_ = *next_;
+    row_ = finishing->row;
+    pace_ = finishing->pace;
+    due_ = finishing->due;
+  }
+
+  inline __attribute__((always_inline)) void end_step() {
+    if (!next_) return;
+    due_ += pace_;
+    if (due_ < kBurst * kWholeRow) return;
+    for (; due_ >= kWholeRow; due_ -= kWholeRow) {
+      finish_row(block_, weight_, output_, row_);
+      if (++row_ < block_.rows) continue;
+      row_ = 0;
+      if (++next_ == end_) {
+        next_ = nullptr;
+        return;
+      }
+      block_ = *next_;
+    }
+  }
+
+  // Tells what is left.
+  inline __attribute__((always_inline)) void end(Finishing& finishing) const {
+    finishing.block = next_;
+    finishing.row = row_;
+    finishing.due = due_;
+  }
+
+ private:
+  Weight weight_;
+  Output output_;
+  Block block_;
+  const Block* next_ = nullptr;
+  const Block* end_;
+  int64_t row_ = 0, pace_ = 0, due_ = 0;
+};
 
 static void finish_all(Finishing& finishing) {
   if (!finishing.block) return;

@@ -75,6 +75,8 @@ struct Output {
 
 constexpr int64_t kSumsBytes = 4 * kTileBytes;  // size of a block's sums
 
+constexpr int64_t kWholeRow = 64;  // a row, in the parts that `Finishing` counts
+
 // Blocks whose sums are complete and whose epilogue runs row by row.
 struct Finishing {
   const Weight& weight;
@@ -82,7 +84,8 @@ struct Finishing {
   const Block* block;  // the next one; null: none
   const Block* end;    // the one after the last
   int64_t row;         // next row of the block
-  int64_t pace;        // rows to finish in each step of another block's product
+  int64_t pace;        // parts of rows to finish in each step of another block's product
+  int64_t due;         // those that are not finished yet
 };
 
 // A part of what an adapter adds to a linear: consecutive column tiles that read the same ranks. A panel has column

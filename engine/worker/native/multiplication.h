@@ -21,7 +21,6 @@ constexpr int64_t kCacheBytes = 1 << 20;      // bytes of activations, or of sum
 constexpr int64_t kCachedRows = 512;          // up to this number of rows, weights are read once
 constexpr int64_t kFewBlocks = 4;             // blocks of matrix units whose sums stay in the L1 cache
 constexpr int64_t kFewBlocksBytes = 5 << 18;  // bytes of their activations that stay in the L2 cache
-constexpr int64_t kFinishingPace = 2;         // rows that are finished in each step of another block
 constexpr int64_t kCachedBytes = 16 << 10;    // bytes of a panel that stay in the L1 cache
 constexpr int64_t kPanelBytes = 64 << 10;     // the same in the L2 cache, from where vector units are fed in time
 constexpr int64_t kGroupedPanels = 8;         // panels whose sums are computed together if the inputs must be divided
@@ -51,7 +50,7 @@ class Multiplication {
         added_(adaptation ? std::max(num_sums(), blocking_.panels) : 0),
         sums_(reinterpret_cast<float*>(sums.reserve((added_ + num_sums()) * kSumsBytes))),
         unpacked_(unpack_ ? unpacked.reserve(blocking_.steps * part_step_bytes()) : nullptr),
-        finishing_{weight, output, nullptr, nullptr, 0, kFinishingPace} {}
+        finishing_{weight, output, nullptr, nullptr, 0, 0, 0} {}
 
   void run() {
     if (kernels_.begin) kernels_.begin(x_.tile_rows(), x_.tile_row_bytes());
@@ -120,20 +119,19 @@ class Multiplication {
     // Memory is read in its order fastest: what adapters add to all panels, then those.
     const uint32_t added_rows = adaptation_ ? adaptation_.expand(Range{0, x_.rows()}, panels, sums_of(num_sums())) : 0;
     for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
-      Block block = x_.block(0, x_.rows(), 0, x_.num_steps());
+      Block& block = *new (blocks_ + (turn_ ^= 1)) Block(x_.block(0, x_.rows(), 0, x_.num_steps()));
       block.index = panel;
       block.panel = packed(panel, 0);
-      block.sums = sums_;
+      block.sums = sums_of(turn_);
       const int64_t ahead_bytes = streamed_ahead_bytes(x_.rows());
       block.lines_ahead = ahead_bytes ? step_bytes(weight_) / 64 : 0;
       block.ahead = block.panel + ahead_bytes;
       block.added = sums_of(num_sums()) + (panel - panels.begin) * x_.rows() * kPanelWidth;
       block.added_rows = added_rows;
-      kernels_.multiply(block, weight_);
+      multiply_block(block);
       // Together, because an epilogue waits for one row after the other.
       for (int64_t i = 0; added_rows && i < x_.rows() * kPanelWidth; i += 16) __builtin_prefetch(block.added + i);
-      begin_finishing(&block, 1);
-      kernels_.finish(finishing_);
+      begin_finishing(&block, 1, block.num_steps);
     }
   }
 
@@ -158,7 +156,7 @@ class Multiplication {
     }
     kernels_.finish(finishing_);
     for (int64_t index = 0; index < num_blocks_; ++index) adapt(blocks[index]);
-    begin_finishing(blocks, num_blocks_);
+    begin_finishing(blocks, num_blocks_, num_blocks_ * x_.num_steps());
   }
 
   void multiply_many(Range rows, Range panels) {
@@ -190,7 +188,7 @@ class Multiplication {
       multiply_block(block);
       if (steps.end < x_.num_steps()) continue;
       adapt(block);
-      begin_finishing(&block, 1);
+      begin_finishing(&block, 1, block.num_steps);
     }
   }
 
@@ -220,10 +218,12 @@ class Multiplication {
                                           {block.index, block.index + 1}, block.added);
   }
 
-  void begin_finishing(const Block* blocks, int64_t count) {
+  // They are finished over a number of steps.
+  void begin_finishing(const Block* blocks, int64_t count, int64_t num_steps) {
     finishing_.block = blocks;
     finishing_.end = blocks + count;
-    finishing_.row = 0;
+    finishing_.row = finishing_.due = 0;
+    finishing_.pace = ceil_div(count * blocks->rows * kWholeRow, num_steps);
   }
 
   const Kernels& kernels_;
