@@ -8,7 +8,7 @@ for MiniCPM-V 4.6 (models/minicpmv4_6/image_processing_pil_minicpmv4_6.py).
 import math
 
 from glimpse.media.processing.sizing.recipe import ImageRecipe, check_aspect_ratio
-from glimpse.media.processing.sizing.views import ImagePlan, Size, View
+from glimpse.media.processing.sizing.views import ImagePlan, Size, patches
 
 
 class AdaptiveSlices(ImageRecipe, frozen=True, kw_only=True, tag="adaptive_slices"):
@@ -33,13 +33,13 @@ class AdaptiveSlices(ImageRecipe, frozen=True, kw_only=True, tag="adaptive_slice
         check_aspect_ratio(height, width)
         slices = self._slices(height, width)
         if slices is None:
-            overview = self._view(self._scaled(height, width))
+            overview = patches(self._scaled(height, width), self.patch_size)
             return ImagePlan(views=(overview,), grid=(overview.rows, overview.columns, 0, 0, 0, 0), is_tiled=True)
         is_large = height * width > self.scale**2
-        overview = self._view(self._scaled(height, width) if is_large else self._rounded(height, width))
+        overview = patches(self._scaled(height, width) if is_large else self._rounded(height, width), self.patch_size)
         rows, columns = slices
         own_height, own_width = self._scaled(_nearest(height, rows) / rows, _nearest(width, columns) / columns)
-        whole = self._view((own_height * rows, own_width * columns))
+        whole = patches((own_height * rows, own_width * columns), self.patch_size)
         grid = (overview.rows, overview.columns, rows, columns, whole.rows // rows, whole.columns // columns)
         return ImagePlan(views=(overview, whole), grid=grid, is_tiled=True)
 
@@ -74,10 +74,6 @@ class AdaptiveSlices(ImageRecipe, frozen=True, kw_only=True, tag="adaptive_slice
     def _rounded(self, height: int, width: int) -> Size:
         side = self.patch_size * self.merge_size
         return _nearest(height, side), _nearest(width, side)
-
-    def _view(self, size: Size) -> View:
-        height, width = size
-        return View(resized=size, rows=height // self.patch_size, columns=width // self.patch_size)
 
 
 def _nearest(length: int, divisor: int) -> int:

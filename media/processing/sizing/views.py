@@ -39,6 +39,12 @@ class View:
         return self.rows * self.columns
 
 
+def patches(size: Size, side: int) -> View:
+    """Returns an image that is resized, then cut into square patches of this side."""
+    height, width = size
+    return View(resized=size, rows=height // side, columns=width // side)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImagePlan:
     """The pixels of one image for an encoder."""

@@ -8,7 +8,7 @@ import msgspec
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
 from glimpse.media.processing.sizing.recipe import LOW_DETAIL_MAX_PIXELS, ImageRecipe
 from glimpse.media.processing.sizing.smart_resize import smart_resize
-from glimpse.media.processing.sizing.views import ImagePlan, Size, View
+from glimpse.media.processing.sizing.views import ImagePlan, Size, patches
 
 
 class FlexTiles(ImageRecipe, frozen=True, kw_only=True, tag="flex_tiles"):
@@ -42,14 +42,14 @@ class FlexTiles(ImageRecipe, frozen=True, kw_only=True, tag="flex_tiles"):
         """
         factor, area = self._factor, self._factor**2
         bounds = {"min_pixels": self.min_tokens * area, "max_pixels": self.max_tokens * area}
-        whole = self._view(smart_resize(height, width, factor=factor, shortest=factor, **bounds))
+        whole = patches(smart_resize(height, width, factor=factor, shortest=factor, **bounds), self.patch_size)
         if self.max_tiles == 1 or not self._is_large(height, width):
             return ImagePlan(views=(whole,), grid=(0, 0, 0, whole.rows, whole.columns), is_tiled=True)
         tiles = AspectTiles(tile=self.tile, min_tiles=self.min_tiles, max_tiles=self.max_tiles).plan(height, width)
         cut = (*tiles.grid, self.tile // self.patch_size)
         views, of_overview = ((whole,), (whole.rows, whole.columns)) if self.has_overview else ((), (0, 0))
         resized = tiles.views[0].resized
-        return ImagePlan(views=(self._view(resized), *views), grid=(*cut, *of_overview), is_tiled=True)
+        return ImagePlan(views=(patches(resized, self.patch_size), *views), grid=(*cut, *of_overview), is_tiled=True)
 
     def tiles(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> tuple[int, Size]:  # noqa: ARG002 - the grid says it
         rows, columns, side, own_rows, own_columns = grid
@@ -69,7 +69,3 @@ class FlexTiles(ImageRecipe, frozen=True, kw_only=True, tag="flex_tiles"):
         rounded = (max(self.patch_size, round(side / self._factor) * self._factor) for side in (height, width))
         own_height, own_width = rounded
         return own_height * own_width > self.max_tokens * self._factor**2 * self.tolerance
-
-    def _view(self, size: Size) -> View:
-        height, width = size
-        return View(resized=size, rows=height // self.patch_size, columns=width // self.patch_size)
