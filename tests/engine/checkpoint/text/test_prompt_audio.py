@@ -9,7 +9,6 @@ from transformers import Qwen2AudioProcessor
 
 from glimpse.engine.checkpoint.families.reading.chatml import QWEN2_AUDIO_TEMPLATE
 from glimpse.engine.checkpoint.families.registry import FAMILIES
-from glimpse.engine.checkpoint.families.token_layout import TokenLayout, one_run
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder
 from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates
@@ -18,12 +17,12 @@ from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.qwen2_audio import CHAT_TEMPLATE, SPECIAL_TOKENS, TOKEN_IDS
 from tests.checkpoints.qwen2_vl import make_tokenizer
+from tests.engine.checkpoint.text.audio_conversations import AUDIO, CONVERSATIONS, layouts
 from tests.engine.checkpoint.text.reference import reference_messages, reference_tokenizer
 
 RAW = make_tokenizer(SPECIAL_TOKENS)
 REFERENCE = reference_tokenizer(RAW)
 PUBLISHED = Qwen2AudioProcessor.default_chat_template.fget(None)
-AUDIO = MediaSlot(kind=MediaKind.AUDIO)
 
 
 def builder(source: str) -> PromptBuilder:
@@ -34,32 +33,19 @@ def builder(source: str) -> PromptBuilder:
     )
 
 
-def audios(messages: list[ChatMessage], num_tokens: int) -> list[TokenLayout]:
-    slots = [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
-    return [one_run(slot.kind, num_tokens) for slot in slots]
-
-
-CONTENT = st.lists(st.one_of(st.text("the is\n", max_size=12), st.just(AUDIO)), min_size=1, max_size=5).map(tuple)
-MESSAGES = st.lists(
-    st.builds(ChatMessage, role=st.sampled_from(["system", "user", "assistant"]), content=CONTENT),
-    min_size=1,
-    max_size=4,
-)
-
-
-@given(messages=MESSAGES, num_tokens=st.integers(1, 4), source=st.sampled_from([PUBLISHED, QWEN2_AUDIO_TEMPLATE]))
+@given(messages=CONVERSATIONS, num_tokens=st.integers(1, 4), source=st.sampled_from([PUBLISHED, QWEN2_AUDIO_TEMPLATE]))
 def test_prompt_equals_the_reference_processors(messages: list[ChatMessage], num_tokens: int, source: str) -> None:
     rendered = REFERENCE.apply_chat_template(
         reference_messages(messages), chat_template=PUBLISHED, tokenize=False, add_generation_prompt=True
     )
     expanded = cast(str, rendered).replace("<|AUDIO|>", "<|AUDIO|>" * num_tokens)  # as the processor does
-    prompt = builder(source).chat(messages, audios(messages, num_tokens))
+    prompt = builder(source).chat(messages, layouts(messages, num_tokens))
     assert prompt.token_ids == RAW.encode(expanded, add_special_tokens=False).ids
 
 
 def test_template_may_recognize_audio_by_its_url_member() -> None:
     messages = [ChatMessage(role="user", content=(AUDIO, "the", AUDIO))]
-    prompt = builder(CHAT_TEMPLATE).chat(messages, audios(messages, 2))
+    prompt = builder(CHAT_TEMPLATE).chat(messages, layouts(messages, 2))
     assert Tokenizer(RAW).split(RAW.decode(prompt.token_ids, skip_special_tokens=False))[2:8] == [
         "user\nAudio 1: ",
         TOKEN_IDS["<|audio_bos|>"],
@@ -77,4 +63,4 @@ def test_fallback_template_equals_the_published_one() -> None:
 def test_refuses_images_for_an_audio_model() -> None:
     messages = [ChatMessage(role="user", content=(MediaSlot(kind=MediaKind.IMAGE),))]
     with pytest.raises(TemplateError, match="does not support content of type image"):
-        builder(QWEN2_AUDIO_TEMPLATE).chat(messages, audios(messages, 1))
+        builder(QWEN2_AUDIO_TEMPLATE).chat(messages, layouts(messages, 1))

@@ -8,24 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
-from glimpse.engine.checkpoint.families.token_layout import TokenLayout, one_run
-from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
+from glimpse.engine.checkpoint.families.token_layout import one_run
+from glimpse.engine.checkpoint.text.conversation import ChatMessage
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder
 from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.qwen2_vl import make_tokenizer
 from tests.checkpoints.ultravox import AUDIO_TOKEN_ID, CHAT_TEMPLATE, SPECIAL_TOKENS, make_ultravox_checkpoint
+from tests.engine.checkpoint.text.audio_conversations import AUDIO, CONVERSATIONS, layouts
 from tests.engine.checkpoint.text.reference import reference_tokenizer
 
 CHECKPOINT = make_ultravox_checkpoint
 RAW = make_tokenizer(SPECIAL_TOKENS)
 REFERENCE = reference_tokenizer(RAW, bos_token=SPECIAL_TOKENS[0])
-AUDIO = MediaSlot(kind=MediaKind.AUDIO)
-
-
-def audios(messages: list[ChatMessage], num_tokens: int) -> list[TokenLayout]:
-    slots = [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
-    return [one_run(slot.kind, num_tokens) for slot in slots]
 
 
 def reference_ids(messages: list[ChatMessage], num_tokens: int) -> list[int]:
@@ -46,19 +41,11 @@ def reference_ids(messages: list[ChatMessage], num_tokens: int) -> list[int]:
     return [*first, *(token_id for ids in others for token_id in [AUDIO_TOKEN_ID] * num_tokens + ids)]
 
 
-CONTENT = st.lists(st.one_of(st.text("the is\n", max_size=12), st.just(AUDIO)), min_size=1, max_size=5).map(tuple)
-MESSAGES = st.lists(
-    st.builds(ChatMessage, role=st.sampled_from(["system", "user", "assistant"]), content=CONTENT),
-    min_size=1,
-    max_size=4,
-)
-
-
-@given(messages=MESSAGES, num_tokens=st.integers(1, 4))
+@given(messages=CONVERSATIONS, num_tokens=st.integers(1, 4))
 def test_prompt_equals_the_reference_processors(
     builder: PromptBuilder, messages: list[ChatMessage], num_tokens: int
 ) -> None:
-    prompt = builder.chat(messages, audios(messages, num_tokens))
+    prompt = builder.chat(messages, layouts(messages, num_tokens))
     assert prompt.token_ids == reference_ids(messages, num_tokens)
     assert all(prompt.token_ids[start : start + num_tokens] == [AUDIO_TOKEN_ID] * num_tokens for start in prompt.starts)
 
