@@ -12,7 +12,7 @@ from PIL.PngImagePlugin import PngInfo
 from glimpse.media.errors import MediaErrorCode
 from tests.hostile.bombs import repeated
 from tests.media.heif import Item, coded, grid, heic, heif, rotation, spatial_extents
-from tests.media.images import encode, png_header, scene, tall_jpeg
+from tests.media.images import encode, png_chunk, png_header, scene, tall_jpeg
 
 DAMAGED = MediaErrorCode.INVALID_MEDIA
 TOO_LARGE = MediaErrorCode.TOO_LARGE
@@ -25,20 +25,16 @@ _TILE = coded(scene(64, 64))
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 
 
-def _chunk(kind: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-
 def _png(*chunks: bytes, width: int = 8, height: int = 8, depth: int = 8, colour: int = 2) -> bytes:
-    header = _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + b"".join(chunks) + _chunk(b"IEND", b"")
+    header = png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + b"".join(chunks) + png_chunk(b"IEND", b"")
 
 
 def _png_with(kind: bytes, body: bytes) -> bytes:
     """Returns a valid image with an additional chunk before its pixels."""
     data = encode(_SCENE, "PNG")
     place = data.index(b"IDAT") - 4
-    return data[:place] + _chunk(kind, body) + data[place:]
+    return data[:place] + png_chunk(kind, body) + data[place:]
 
 
 def _text_bomb() -> bytes:
@@ -50,7 +46,7 @@ def _profile_bomb() -> bytes:
 
 
 def _pixels_beyond_the_header() -> bytes:
-    return _png(_chunk(b"IDAT", repeated(b"\0", 200 << 20)))
+    return _png(png_chunk(b"IDAT", repeated(b"\0", 200 << 20)))
 
 
 def _jpeg_of(width: int, height: int) -> bytes:
@@ -192,7 +188,7 @@ _BOMBS: dict[str, tuple[Make, MediaErrorCode | None]] = {
     "PNG with a profile of 200 MB": (_profile_bomb, DAMAGED),
     "PNG with 200 MB of pixels instead of 192 bytes": (_pixels_beyond_the_header, None),
     "PNG of 60 million black pixels": (
-        lambda: _png(_chunk(b"IDAT", repeated(b"\0", 8001 * 7500)), width=8000, height=7500, colour=0),
+        lambda: _png(png_chunk(b"IDAT", repeated(b"\0", 8001 * 7500)), width=8000, height=7500, colour=0),
         None,
     ),
     "JPEG of 4 billion pixels": (lambda: _jpeg_of(65_535, 65_535), TOO_LARGE),
@@ -242,7 +238,7 @@ _COLOURS: dict[str, tuple[Make, MediaErrorCode | None]] = {
     "16-bit PNG": (lambda: encode(_sixteen_bit("I;16"), "PNG"), None),
     "16-bit TIFF": (lambda: encode(_sixteen_bit("I;16"), "TIFF"), None),
     "16-bit colours": (
-        lambda: _png(_chunk(b"IDAT", zlib.compress((b"\0" + bytes(48)) * 8)), depth=16),
+        lambda: _png(png_chunk(b"IDAT", zlib.compress((b"\0" + bytes(48)) * 8)), depth=16),
         None,
     ),
     "palette with transparency": (lambda: encode(_palette_with_transparency(), "PNG"), None),
@@ -250,7 +246,9 @@ _COLOURS: dict[str, tuple[Make, MediaErrorCode | None]] = {
     "grey with transparency": (lambda: encode(_SCENE.convert("LA"), "PNG"), None),
     "one bit per pixel": (lambda: encode(_SCENE.convert("1"), "TIFF"), None),
     "palette with missing colours": (
-        lambda: _png(_chunk(b"PLTE", bytes(3)), _chunk(b"IDAT", zlib.compress((b"\0" + b"\xff" * 8) * 8)), colour=3),
+        lambda: _png(
+            png_chunk(b"PLTE", bytes(3)), png_chunk(b"IDAT", zlib.compress((b"\0" + b"\xff" * 8) * 8)), colour=3
+        ),
         None,
     ),
     "floats": (lambda: encode(_SCENE.convert("F"), "TIFF"), UNSUPPORTED),

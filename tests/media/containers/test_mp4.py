@@ -10,6 +10,7 @@ import pytest
 from glimpse.media.containers.mp4 import MAX_SAMPLES, checked_mp4
 from glimpse.media.errors import MediaError, MediaErrorCode
 from tests.media.audio import audio_file, tone
+from tests.media.heif import box
 from tests.media.videos import greys, video
 
 
@@ -23,11 +24,6 @@ def refusal(data: bytes) -> MediaError:
     with pytest.raises(MediaError) as caught:
         checked_mp4(data)
     return caught.value
-
-
-def box(kind: bytes, *contents: bytes) -> bytes:
-    body = b"".join(contents)
-    return struct.pack(">I4s", len(body) + 8, kind) + body
 
 
 def table(kind: bytes, count: int) -> bytes:
