@@ -16,6 +16,18 @@ from tests.server.requests import json_bodies
 from tests.server.serving import scripted
 
 
+class SlowClient:
+    """Receives messages once it reads."""
+
+    def __init__(self) -> None:
+        self.reads = asyncio.Event()
+        self.received: list[str] = []
+
+    async def write(self, message: str) -> None:
+        await self.reads.wait()
+        self.received.append(message)
+
+
 async def wait_in_guard(switch: StopSwitch) -> None:
     async with switch.guard():
         await asyncio.Event().wait()
@@ -54,67 +66,55 @@ async def test_interrupts_an_rpc_that_begins_later_at_once() -> None:
 
 
 async def test_does_not_interrupt_a_write() -> None:
-    switch, written, read = StopSwitch(), list[str](), asyncio.Event()
-
-    async def write(message: str) -> None:
-        await read.wait()
-        written.append(message)
+    switch, client = StopSwitch(), SlowClient()
 
     async def serve() -> None:
         async with switch.guard():
             for message in ("first", "second"):
-                await switch.send(write, message)
+                await switch.send(client.write, message)
 
     task = asyncio.create_task(serve())
     await asyncio.sleep(0)
     switch.turn_on()
     await asyncio.sleep(0)
-    read.set()
+    client.reads.set()
     with pytest.raises(ServerStoppingError):
         await task
-    assert written == ["first"]
+    assert client.received == ["first"]
 
 
 async def test_waits_for_what_is_written_last() -> None:
-    switch, written, read = StopSwitch(), list[str](), asyncio.Event()
-
-    async def write(message: str) -> None:
-        await read.wait()
-        written.append(message)
+    switch, client = StopSwitch(), SlowClient()
 
     async def serve() -> None:
         async with switch.guard():
-            await switch.send(write, "last")
+            await switch.send(client.write, "last")
             raise LookupError
 
     task = asyncio.create_task(serve())
     await asyncio.sleep(0)
     assert not task.done()
-    read.set()
+    client.reads.set()
     with pytest.raises(LookupError):
         await task
-    assert written == ["last"]
+    assert client.received == ["last"]
 
 
 async def test_write_that_nobody_waits_for_keeps_the_next_from_beginning() -> None:
-    switch, written, read = StopSwitch(), list[str](), asyncio.Event()
-
-    async def write(message: str) -> None:
-        await read.wait()
-        written.append(message)
+    switch, client = StopSwitch(), SlowClient()
 
     async with switch.guard():
         assert switch.is_free
-        switch.begin(write, "only")
+        switch.begin(client.write, "only")
         assert not switch.is_free
         await asyncio.sleep(0)
         assert not switch.is_free
-        read.set()
+        client.reads.set()
         await asyncio.sleep(0)
         assert switch.is_free
-        switch.begin(write, "one")
-        switch.begin(write, "another")
-    assert written == ["only", "one", "another"]
+        switch.begin(client.write, "one")
+        switch.begin(client.write, "another")
+    assert client.received == ["only", "one", "another"]
     switch.turn_on()
     assert not switch.is_free
 
