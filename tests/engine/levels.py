@@ -41,7 +41,7 @@ def assert_stays_near_float32(
     *,
     quantization: Quantization = "none",
     tolerance: float,
-    levels: Sequence[Level] = OUTER_LEVELS,
+    levels: Sequence[Level | None] = OUTER_LEVELS,
 ) -> None:
     """Compares these levels' logits after a prompt with those of torch in float32, computed with the same weights.
 
@@ -53,6 +53,7 @@ def assert_stays_near_float32(
         dtype: The data type that the kernels compute in.
         quantization: Scheme of the decoder's layers, for both.
         tolerance: The bound of the root mean square of the differences, as a share of the logits' standard deviation.
+        levels: None stands for torch.
     """
     exact = Harness(checkpoint, quantization=quantization)
     expected = [(prompt, [*_reference(exact, prompt)]) for prompt in prompts]

@@ -7,6 +7,7 @@ import torch
 
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.engine.harness import Harness, Prompt, make_prompt
+from tests.engine.levels import assert_stays_near_float32
 from tests.engine.worker.models.steps import Steps, agreement
 from tests.oracles.qwen_vl import greedy_answer
 
@@ -73,8 +74,4 @@ def test_recomputed_after_preemption(harness: Harness, checkpoint: Path):
 
 
 def test_bfloat16_stays_near_float32(checkpoint: Path):
-    exact, rounded = (Harness(checkpoint, dtype) for dtype in (torch.float32, torch.bfloat16))
-    for prompt in PROMPTS.values():
-        expected = exact.answer(exact.begin(prompt), 1).logits[0]
-        difference = rounded.answer(rounded.begin(prompt), 1).logits[0] - expected
-        assert difference.square().mean().sqrt() < 0.1 * expected.std()
+    assert_stays_near_float32(checkpoint, PROMPTS.values(), torch.bfloat16, tolerance=0.1, levels=[None])

@@ -16,6 +16,7 @@ from tests.checkpoints.qwen2_audio import PREPROCESSOR_CONFIG, TOKEN_IDS, make_a
 from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.refusals import assert_refused
 from tests.engine.harness import Harness, PlacedMedium, Prompt, prompt_with
+from tests.engine.levels import assert_stays_near_float32
 from tests.engine.worker.models.steps import PLAIN_KERNELS, NativeSteps, agreement
 from tests.media.audio import PROCESSING, noise, tone
 from tests.oracles.qwen2_audio import greedy_answer
@@ -86,11 +87,7 @@ def test_stored_layouts(tmp_path: Path, nested_names: bool) -> None:
 
 
 def test_bfloat16_stays_near_float32(checkpoint: Path) -> None:
-    exact, rounded = (Harness(checkpoint, dtype) for dtype in (torch.float32, torch.bfloat16))
-    for prompt in PROMPTS.values():
-        expected = exact.answer(exact.begin(prompt), 1).logits[0]
-        difference = rounded.answer(rounded.begin(prompt), 1).logits[0] - expected
-        assert difference.square().mean().sqrt() < 0.1 * expected.std()
+    assert_stays_near_float32(checkpoint, PROMPTS.values(), torch.bfloat16, tolerance=0.1, levels=[None])
 
 
 def test_reads_the_audio_processing_of_the_checkpoint(checkpoint: Path) -> None:
