@@ -10,6 +10,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 # The module defines it conditionally, which pyright does not follow.
 from grpc_health.v1.health import aio as health_aio  # pyright: ignore[reportAttributeAccessIssue]
 
+_list_response: Any = health_pb2.HealthListResponse  # pyright: ignore[reportAttributeAccessIssue] - the stubs lack it
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -20,11 +21,28 @@ QUOTA_STORE = "glimpse.quota_store"
 HEALTH_SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
+class _Servicer(health_aio.HealthServicer):
+    """The library's service, and the method that it lacks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names = set[str]()
+
+    async def set(self, service: str, status: "health_pb2.HealthCheckResponse.ServingStatus") -> None:
+        self._names.add(service)
+        await super().set(service, status)
+
+    async def List(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
+        del request
+        checks = {name: await self.Check(health_pb2.HealthCheckRequest(service=name), context) for name in self._names}
+        return _list_response(statuses=checks)
+
+
 class Health:
     """Health of the server and of each service; all share the engine's."""
 
     def __init__(self, service_names: Sequence[str]) -> None:
-        self._servicer = health_aio.HealthServicer()
+        self._servicer = _Servicer()
         # The empty name stands for the whole server.
         self._service_names = ("", *service_names)
         self._lock = asyncio.Lock()

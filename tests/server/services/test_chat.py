@@ -238,6 +238,8 @@ def test_serves_the_model_under_all_of_its_names(channel: grpc.Channel, chat: Ch
 def test_every_service_is_healthy(channel: grpc.Channel, service: str) -> None:
     health = health_stub(channel).Check(health_pb2.HealthCheckRequest(service=service))
     assert health.status == health_pb2.HealthCheckResponse.SERVING
+    everything: Any = health_pb2.HealthListRequest()  # pyright: ignore[reportAttributeAccessIssue] - the stubs lack it
+    assert health_stub(channel).List(everything).statuses[service] == health
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
