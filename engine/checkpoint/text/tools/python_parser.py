@@ -89,12 +89,3 @@ class PythonToolParser(ToolParser):
                     return
             self._emit(escaped(text))
         raise NotACallError
-
-    def _read_bare(self, ends: str) -> Reader[str]:
-        """Reads a name or a value without quotes, up to one of these characters."""
-        text = ""
-        while (char := (yield from self._peek())) and char not in ends and char != self._format.closing[0]:
-            text += self._read()
-        if not char or char not in ends:
-            raise NotACallError
-        return text.strip()

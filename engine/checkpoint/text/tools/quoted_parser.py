@@ -81,12 +81,3 @@ class QuotedToolParser(ToolParser):
                 self._emit(escaped(text.removesuffix(begun)))
                 text = begun
         self._emit('"')
-
-    def _read_bare(self, ends: str) -> Reader[str]:
-        """Reads a name or a value without quotes, up to one of these characters."""
-        text = ""
-        while (char := (yield from self._peek())) and char not in ends and char != self._format.closing[0]:
-            text += self._read()
-        if char not in ends or not char:
-            raise NotACallError
-        return text.strip()
