@@ -16,7 +16,7 @@ namespace {
 // Computes Rows · Cols tiles of c, with sums in tile registers 0 to 3.
 template <int Rows, int Cols>
 inline void multiply_tiles(const bf16* const* a, long offset, int num_segments, long stride, const bf16* b, int columns,
-                           Ahead<bf16>& ahead, float* c) {
+                           float* c) {
   const long a_bytes = stride * 2, b_bytes = columns * 4;
   _tile_zero(0);
   if (Cols > 1) _tile_zero(1);
@@ -25,8 +25,6 @@ inline void multiply_tiles(const bf16* const* a, long offset, int num_segments, 
   for (int segment = 0; segment < num_segments; ++segment) {
     const bf16* rows = a[segment] + offset;
     const bf16* pairs = b + segment * 32 * columns;
-    // Where there are more columns, other tiles had the same keys before.
-    for (int line = 0; Cols == 1 && line < 16 * Rows; ++line) ahead.prefetch();
     _tile_loadd(6, pairs, b_bytes);
     _tile_loadd(4, rows, a_bytes);
     _tile_dpbf16ps(0, 4, 6);
@@ -47,12 +45,12 @@ inline void multiply_tiles(const bf16* const* a, long offset, int num_segments, 
 }
 
 void multiply(const bf16* const* a, int num_segments, int /*depth*/, long stride, int num_rows, const bf16* b,
-              int columns, int /*num_queries*/, Ahead<bf16> ahead, float* c) {
+              int columns, int /*num_queries*/, const Ahead<bf16>& /*ahead*/, float* c) {
   __asm__ volatile("" ::: "memory");  // GCC does not know that tile loads read memory
   int row = 0;
   const auto advance = [&](auto kernel, int step) {
     for (; row + step <= num_rows; row += step) {
-      kernel(a, row * stride, num_segments, stride, b, columns, ahead, c + row * columns);
+      kernel(a, row * stride, num_segments, stride, b, columns, c + row * columns);
     }
   };
   advance(columns == 32 ? multiply_tiles<2, 2> : multiply_tiles<2, 1>, 32);
