@@ -6,8 +6,9 @@ The effect of a member comes from the dialect's rules, and its meaning from the 
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from google.protobuf.descriptor_pool import DescriptorPool
 
@@ -20,6 +21,10 @@ from glimpse.gateway.openapi.document import compiled_protos
 
 _SECTION = re.compile(r"(<!-- members of (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _REFUSED = "Refused, and what to do, or why"
+_Names: TypeAlias = tuple[str, str]
+"""A member's names, and the values that it may have if it is refused."""
+_Row: TypeAlias = tuple[str, str]
+"""The title of a member's list, and its reason."""
 
 
 def with_tables(document: str, root: Path) -> str:
@@ -29,7 +34,7 @@ def with_tables(document: str, root: Path) -> str:
     pool = DescriptorPool()
     for file in files.file:
         pool.Add(file)
-    earlier: dict[str, tuple[str, str]] = {}
+    earlier: dict[_Names, _Row] = {}
     dialects = {
         binding.unary.input_type.full_name: dialect
         for service, dialect in DIALECTS.items()
@@ -43,26 +48,34 @@ def with_tables(document: str, root: Path) -> str:
     return _SECTION.sub(members, document)
 
 
-def _members(members: Sequence[Member], comments: Mapping[str, str], earlier: dict[str, tuple[str, str]]) -> str:
+def _members(members: Sequence[Member], comments: Mapping[str, str], earlier: dict[_Names, _Row]) -> str:
     """Returns the members of a request that are not honoured, as a list with reasons for each effect.
 
     Args:
-        earlier: titles and reasons of the requests before, by names. The request's own are added; equal ones are left
-            out.
+        earlier: rows of the requests before, by names. The request's own are added; equal ones are left out.
     """
     rows = {_names(member): _row(member, comments) for member in members if member.effect is not Effect.HONOURED}
-    reasons: dict[str, dict[str, list[str]]] = {_REFUSED: {}}
-    for names, (title, reason) in rows.items():
-        if earlier.get(_of_chat(names)) != (title, reason):
-            reasons.setdefault(title, {}).setdefault(reason, []).append(names)
+    reasons: dict[str, dict[str, dict[str, list[str]]]] = {_REFUSED: {}}
+    for (names, accepted), (title, reason) in rows.items():
+        if earlier.get((_of_chat(names), accepted)) != (title, reason):
+            reasons.setdefault(title, {}).setdefault(reason, {}).setdefault(accepted, []).append(names)
     earlier.update(rows)
-    lists = [_with_reasons(title, names) for title, names in reasons.items() if names]
+    lists = [_with_reasons(title, entries) for title, entries in reasons.items() if entries]
     return "\n".join(lists) or "Nothing that the lists above do not say.\n"
 
 
-def _with_reasons(title: str, names: Mapping[str, Iterable[str]]) -> str:
-    """Returns a list of members. Those with the same reason are one entry."""
-    return f"{title}:\n\n" + "".join(f"- {', '.join(several)}: {reason}\n" for reason, several in names.items())
+def _with_reasons(title: str, entries: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
+    """Returns a list of members. Those with the same reason are one entry, in which those with the same accepted values
+    stand together."""
+    return f"{title}:\n\n" + "".join(
+        f"- {'; '.join(_accepting(names, accepted) for accepted, names in sorted(groups.items()))}: {reason}\n"
+        for reason, groups in entries.items()
+    )
+
+
+def _accepting(names: Sequence[str], accepted: str) -> str:
+    several = ", ".join(names)
+    return f"{several} ({'each ' if ', ' in several else ''}except {accepted})" if accepted else several
 
 
 def _of_chat(text: str) -> str:
@@ -70,15 +83,13 @@ def _of_chat(text: str) -> str:
     return text.replace("`input[].", "`")
 
 
-def _names(member: Member) -> str:
-    """Returns a member's names, and the values that it may have if it is refused."""
-    names = ", ".join(f"`{name}`" for name in (member.path, *member.aliases))
-    values = " and ".join(f"`{json.dumps(value)}`" for value in member.accepted)
-    return f"{names} (except {values})" if member.effect is Effect.REFUSED and values else names
+def _names(member: Member) -> _Names:
+    values = member.accepted if member.effect is Effect.REFUSED else ()
+    accepted = " and ".join(f"`{json.dumps(value)}`" for value in values)
+    return ", ".join(f"`{name}`" for name in (member.path, *member.aliases)), accepted
 
 
-def _row(member: Member, comments: Mapping[str, str]) -> tuple[str, str]:
-    """Returns the title of the member's list, and its reason."""
+def _row(member: Member, comments: Mapping[str, str]) -> _Row:
     title = _REFUSED if member.effect is Effect.REFUSED else member.effect.capitalize()
     return title, _meaning(member, comments)
 
