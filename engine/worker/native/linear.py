@@ -15,7 +15,7 @@ from glimpse.engine.checkpoint.quantization import PACKED_INPUTS
 from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.worker.layers.linear import Int8Linear, Linear, replace_linears
 from glimpse.engine.worker.layers.mlp import GatedMLP
-from glimpse.engine.worker.native.library import Activation, DType, Level, Norm, Weight
+from glimpse.engine.worker.native.library import Activation, DType, Level, Norm, Weight, multiplies_tiles
 
 HUGE_PAGE_BYTES = 2 << 20
 ARENA_BYTES = 64 << 20
@@ -96,6 +96,11 @@ class PackedLinear(nn.Module):
     def is_quantized(self) -> bool:
         """Whether weights have 4 or 8 bits."""
         return bool(self.packed.scale or self.packed.group_size)
+
+    @property
+    def multiplies_tiles(self) -> bool:
+        """Whether matrix units multiply many rows."""
+        return multiplies_tiles(self._level, self.dtype)
 
     @property
     def streamed_rows(self) -> int:

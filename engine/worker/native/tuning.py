@@ -3,7 +3,7 @@
 - How far ahead the kernels prefetch weights. A processor that follows weights by itself is slowed by prefetches; one
   that stops at the end of each page of memory needs them, and some do while they compute with several rows.
 - Whether many rows are multiplied by weights of 4 and 8 bits that were widened in the cache, or widen them in registers
-  for each few rows, which processors with vector units to spare do meanwhile.
+  for each few rows, which processors with vector units to spare do meanwhile. Matrix units always take the cache.
 
 bench/results/engine.md has figures of each kind.
 """
@@ -55,7 +55,8 @@ def tune(model: nn.Module, library: CDLL) -> None:
 
 def set_unpacking(model: nn.Module, library: CDLL) -> bool:
     """Sets whether weights of 4 and 8 bits are widened in the cache for many rows, and returns it."""
-    linears = [linear for linear in measured_linears(model, _MULTIPLIED_BYTES) if linear.is_quantized]
+    measured = measured_linears(model, _MULTIPLIED_BYTES)
+    linears = [linear for linear in measured if linear.is_quantized and not linear.multiplies_tiles]
     unpacks = not linears or bool(fastest(_measured(linears, _MANY_ROWS, (1, 0), library.glimpse_set_unpacking)))
     library.glimpse_set_unpacking(unpacks)
     if linears:
