@@ -213,6 +213,8 @@ class MediaSettings(BaseModel):
 
 _DEFAULT_LIMITS = {MediaKind.IMAGE: 16, MediaKind.VIDEO: 4, MediaKind.AUDIO: 4, MediaKind.DOCUMENT: 16}
 
+_LARGEST_LIMIT = (1 << 32) - 1  # of `Capabilities.max_images`
+
 
 def _limits(text: str) -> dict[MediaKind, int]:
     """Parses limits such as "image=2,video=1" or, as JSON, {"image": 2, "video": 1}. Raises ValueError."""
@@ -221,6 +223,8 @@ def _limits(text: str) -> dict[MediaKind, int]:
         if kind not in _DEFAULT_LIMITS or kind in limits or count is None:
             kinds = ", ".join(f"{kind}=N" for kind in _DEFAULT_LIMITS)
             raise ValueError(f"expected {kinds}, or several of these with commas or as JSON")
+        if count > _LARGEST_LIMIT:
+            raise ValueError(f"expected at most {_LARGEST_LIMIT} of a kind")
         limits[MediaKind(kind)] = count
     return limits
 

@@ -34,6 +34,9 @@ ToolCallParser = Literal[
 ReasoningParser = Literal["auto", "deepseek_r1", "gemma4", "glm45", "qwen3", "none"]
 MetricsNames = Literal["glimpse", "vllm", "both"]
 
+_MAX_GRPC_SECONDS = 2_000_000
+"""23 days. gRPC counts milliseconds in 32 bits."""
+
 
 def _show_default(value: object) -> Any:
     """Shows sizes with their unit: of the defaults, exactly the sizes are a million or more. None shows nothing."""
@@ -74,10 +77,10 @@ class ListenSettings(BaseModel):
     """Seconds between reporting NOT_SERVING and closing the port on SIGTERM, so that proxies notice. None on Ctrl-C."""
     drain_timeout: Annotated[float, Field(ge=0)] = 60.0
     """Seconds that running requests get to end when the server stops; then they end with UNAVAILABLE."""
-    keepalive_time: Annotated[float, Field(ge=1)] = 20.0
+    keepalive_time: Annotated[float, Field(ge=1, le=_MAX_GRPC_SECONDS)] = 20.0
     """Seconds after which a silent gRPC connection is pinged; after as many more without a reply its requests end.
     Silent streams of REST get a comment or a ping event as often."""
-    max_connection_age: Annotated[float, Field(ge=1)] | None = None
+    max_connection_age: Annotated[float, Field(ge=1, le=_MAX_GRPC_SECONDS)] | None = None
     """Seconds after which a gRPC client is told to connect anew, so that load spreads. Open calls end first. Default:
     never."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -31,8 +31,10 @@ CpuLevel = Literal[
 Quantization = Literal["none", "auto", "int8", "w8a8", "int4", "fp8"]
 KvCacheDType = Literal["auto", "int8"]
 ChosenQuantization = Literal["none", "int8", "w8a8", "int4", "fp8"]
-Count = Annotated[int, Ge(1)]
-ByteCount = Annotated[int, Ge(0)]
+_LARGEST = (1 << 63) - 1
+"""Larger integers are no message to the engine."""
+Count = Annotated[int, Ge(1), Le(_LARGEST)]
+ByteCount = Annotated[int, Ge(0), Le(_LARGEST)]
 TcpPort = Annotated[int, Ge(1), Le(65535)]
 
 DEFAULT_MASTER_PORT = 29500
@@ -111,10 +113,10 @@ class EngineOptions:
     """Most LoRA adapters at a time. All are in memory."""
     max_lora_rank: Count = 64
     """Highest rank that LoRA adapters may have."""
-    num_threads: Count | None = None
+    num_threads: Annotated[int, Ge(1), Le(1024)] | None = None
     """Compute threads on a CPU, of all processes together. Default: one for each physical performance core that the
     engine may use; if these are more than two and no others are free, one less, for the front end."""
-    numa_node: Annotated[int, Ge(0)] | None = None
+    numa_node: Annotated[int, Ge(0), Le(1023)] | None = None
     """NUMA node, by its number, whose processors and memory the engine uses. Linux only. Default: all nodes."""
 
     @property

@@ -55,7 +55,7 @@ from glimpse.engine.worker.native.library import Level, multiplies_tiles
 from glimpse.engine.worker.native.low_rank import PackedAdapters
 from glimpse.engine.worker.parallel.distributed_runner import ParallelRunner
 from glimpse.engine.worker.parallel.ranks import Ranks
-from glimpse.engine.worker.parallel.shards import shard_tensor
+from glimpse.engine.worker.parallel.shards import shard_config, shard_tensor
 
 _log = logging.getLogger(__name__)
 
@@ -223,6 +223,9 @@ def _load_ranks(
     config: EngineConfig, on_progress: Callable[[str, float], None], on_rank_failure: Callable[[], None]
 ) -> tuple[LoadedShard, ModelRunner, Ranks]:
     """Returns rank 0's shard, its local runner, and the other ranks."""
+    # Refused before a process is started for each rank.
+    text = load_model_config(Path(config.model_path), config.companions).text
+    shard_config(text, max(config.tensor_parallel_size, 1))
     digest = checkpoint_digest([config.model_path, *config.companions.values()]) if config.nnodes > 1 else ""
     ranks = Ranks(config, digest=digest, on_rank_failure=on_rank_failure)
     try:

@@ -27,6 +27,7 @@ from glimpse.engine.protocol.messages import Embed, FinishReason, Generate, Toke
 from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.loading.load_engine import load_core
+from glimpse.engine.worker.parallel import ranks
 from glimpse.engine.worker.parallel.messages import Join, Load, Loaded, channel_to_rank
 from glimpse.engine.worker.parallel.ranks import Ranks
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
@@ -241,7 +242,8 @@ async def test_death_of_a_rank_ends_requests_as_unavailable_and_restarts_all(
     assert not entries(tmp_path), "a kill leaves no files"
 
 
-def test_refuses_a_number_of_ranks_that_cannot_shard_the_model(tiny_checkpoint: Path):
+def test_refuses_a_number_of_ranks_that_cannot_shard_the_model(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ranks, "_start", lambda rank, config: pytest.fail("a rank is started"))
     before = children_of(os.getpid())
     with pytest.raises(
         CheckpointError, match=r"'--tensor-parallel-size': expected a divisor of .* 4 attention heads, got 3"
