@@ -21,7 +21,7 @@ QUOTA_STORE = "glimpse.quota_store"
 HEALTH_SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
-class _Servicer(health_aio.HealthServicer):
+class _Servicer(health_aio.HealthServicer):  # pyright: ignore[reportUntypedBaseClass] - as above
     """The library's service, and the method that it lacks."""
 
     def __init__(self) -> None:
