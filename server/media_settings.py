@@ -196,7 +196,8 @@ class MediaSettings(BaseModel):
     @field_validator("media_store_prefix")
     @classmethod
     def _check_store_prefix(cls, prefix: str, others: ValidationInfo) -> str:
-        if others.data.get("media_store") is None:
+        # Processes hand settings on whole, the defaults too.
+        if others.data.get("media_store") is None and prefix != cls.model_fields["media_store_prefix"].default:
             raise ValueError("expected together with --media-store")
         return prefix
 

@@ -225,6 +225,10 @@ def test_settings_are_frozen_and_refuse_unknown_fields() -> None:
         ListenSettings().port = 2  # pyright: ignore[reportAttributeAccessIssue] - what is tested
 
 
+def test_settings_are_handed_on_to_other_processes() -> None:
+    assert Settings.model_validate_json(Settings().model_dump_json()) == Settings()
+
+
 def test_tool_call_parsers_are_the_known_formats() -> None:
     assert set(get_args(ToolCallParser)) == {"auto", *FORMATS}
 
