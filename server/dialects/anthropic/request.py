@@ -21,7 +21,7 @@ _EFFORTS = {
     anthropic_pb2.EFFORT_MEDIUM: chat_pb2.REASONING_EFFORT_MEDIUM,
     anthropic_pb2.EFFORT_HIGH: chat_pb2.REASONING_EFFORT_HIGH,
     anthropic_pb2.EFFORT_XHIGH: chat_pb2.REASONING_EFFORT_XHIGH,
-    anthropic_pb2.EFFORT_MAX: chat_pb2.REASONING_EFFORT_XHIGH,
+    anthropic_pb2.EFFORT_MAX: chat_pb2.REASONING_EFFORT_MAX,
 }
 _CHOICES = {
     "auto": chat_pb2.TOOL_CHOICE_MODE_AUTO,

@@ -87,7 +87,7 @@ class CountOptions(ModelOptions, total=False):
     """The tools that the model may call, also as OpenAI's JSON."""
     tool_choice: chat_pb2.ToolChoice | Literal["none", "auto", "required"] | Mapping[str, Any]
     """Whether and which tool is called."""
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
     """How long the model thinks, for models whose chat template supports it."""
     add_generation_prompt: bool
     continue_final_message: bool

@@ -2,12 +2,14 @@
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
+from openai.types.shared import ReasoningEffort
 from pydantic import ValidationError
 
+from glimpse.dialect.options import enum_names
 from glimpse.dialect.rules import Dialect
 from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot, ToolMode
@@ -537,6 +539,11 @@ def parse_for(
     support: ReasoningSupport, wire: chat_pb2.CreateChatCompletionRequest, call: CallContext | None = None
 ) -> GenerationRequest:
     return parse_chat(wire, call or CallContext(), replace(MODEL, reasoning=support), streaming=False).generation
+
+
+def test_the_efforts_are_those_of_openai_s_client() -> None:
+    efforts = {name for each in get_args(ReasoningEffort) for name in get_args(each)}
+    assert efforts == set(enum_names(chat_pb2.ReasoningEffort.DESCRIPTOR).values())
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ class ReasoningEffort(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASONING_EFFORT_MEDIUM: _ClassVar[ReasoningEffort]
     REASONING_EFFORT_HIGH: _ClassVar[ReasoningEffort]
     REASONING_EFFORT_XHIGH: _ClassVar[ReasoningEffort]
+    REASONING_EFFORT_MAX: _ClassVar[ReasoningEffort]
 
 class ToolChoiceMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -51,6 +52,7 @@ REASONING_EFFORT_LOW: ReasoningEffort
 REASONING_EFFORT_MEDIUM: ReasoningEffort
 REASONING_EFFORT_HIGH: ReasoningEffort
 REASONING_EFFORT_XHIGH: ReasoningEffort
+REASONING_EFFORT_MAX: ReasoningEffort
 TOOL_CHOICE_MODE_UNSPECIFIED: ToolChoiceMode
 TOOL_CHOICE_MODE_NONE: ToolChoiceMode
 TOOL_CHOICE_MODE_AUTO: ToolChoiceMode
