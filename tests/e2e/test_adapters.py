@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from openai import BadRequestError, NotFoundError, OpenAI
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, model_pb2, model_pb2_grpc
 from tests.e2e.stack import Stack
 from tests.server.requests import request, user
+from tests.server.services.error_details import refusal
 
 TEXT = "Where is the red circle, and where is the green square? " * 8
 
@@ -72,10 +74,9 @@ def test_an_unknown_name_is_an_unknown_model(client: OpenAI, stack: Stack) -> No
     message = "The model 'other' does not exist. Available: 'nano', 'tuned'."
     with pytest.raises(NotFoundError, match=message):
         client.chat.completions.create(model="other", messages=[{"role": "user", "content": "Hello"}])
-    with stack.channel() as channel, pytest.raises(grpc.RpcError) as caught:
-        chat_pb2_grpc.ChatServiceStub(channel).CreateChatCompletion(typed("other"))
-    error: Any = caught.value
-    assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, message)
+    with stack.channel() as channel:
+        chat = chat_pb2_grpc.ChatServiceStub(channel)
+        assert refusal(lambda: chat.CreateChatCompletion(typed("other"))) == (grpc.StatusCode.NOT_FOUND, message)
 
 
 def test_an_adapter_is_loaded_replaced_and_unloaded_as_in_vllm(
@@ -109,10 +110,8 @@ def test_an_adapter_is_loaded_replaced_and_unloaded_as_in_vllm(
             "'lora_name': expected at most 256 printable characters": ("a\nb", "later"),
         }
         for message, (name, path) in refused.items():
-            with pytest.raises(grpc.RpcError) as caught:
-                models.LoadAdapter(model_pb2.LoadAdapterRequest(lora_name=name, lora_path=path))
-            error: Any = caught.value
-            assert (error.code(), error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+            load = partial(models.LoadAdapter, model_pb2.LoadAdapterRequest(lora_name=name, lora_path=path))
+            assert refusal(load) == (grpc.StatusCode.INVALID_ARGUMENT, message)
         assert stack.post("/glimpse/v1/adapters:unload", {"loraName": "later"}) == {"id": "later", "deleted": True}
     with pytest.raises(NotFoundError, match="The model 'later' does not exist"):
         answer("later")

@@ -25,6 +25,7 @@ from glimpse.v1 import chat_pb2_grpc, load_pb2, load_pb2_grpc, media_pb2, media_
 from tests.e2e.media_host import HOST, MediaHost
 from tests.e2e.stack import Stack, children, health_stub, start_scripted_stack
 from tests.server.requests import request
+from tests.server.services.error_details import refusal
 from tests.waiting import eventually
 
 STOPPING = "The server is stopping."
@@ -84,18 +85,11 @@ def rest_half_body(stack: Stack, begun: Callable[[], None]) -> Any:
             return response.status, json.load(response)["error"]
 
 
-def grpc_error(call: Callable[[], Any]) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.RpcError) as caught:
-        call()
-    error: Any = caught.value
-    return error.code(), error.details()
-
-
 def grpc_stream(stream: Iterator[Any], begun: Callable[[], None]) -> tuple[grpc.StatusCode, str]:
     """The status with which a stream ends that has begun."""
     next(stream)
     begun()
-    return grpc_error(lambda: list(stream))
+    return refusal(lambda: list(stream))
 
 
 def half_an_upload(closed: Callable[[], object]) -> Iterator[media_pb2.UploadMediaRequest]:
@@ -124,9 +118,9 @@ class Requests:
             "REST fetch": self.submit(lambda: rest_unary(stack, messages=by_url(slow_url))),
             "REST half body": self.submit(rest_half_body, stack, self.begun),
             "gRPC stream": self.submit(grpc_stream, chat.StreamChatCompletion(request(), **hold), self.begun),
-            "gRPC unary": self.submit(grpc_error, lambda: chat.CreateChatCompletion(request(), **hold)),
+            "gRPC unary": self.submit(refusal, lambda: chat.CreateChatCompletion(request(), **hold)),
             "gRPC upload": self.submit(
-                grpc_error, lambda: media_pb2_grpc.MediaServiceStub(channel).UploadMedia(upload, timeout=60)
+                refusal, lambda: media_pb2_grpc.MediaServiceStub(channel).UploadMedia(upload, timeout=60)
             ),
             "health watch": self.submit(grpc_stream, watch, self.begun),
             "load reports": self.submit(grpc_stream, reports, self.begun),
@@ -253,7 +247,7 @@ def test_engine_s_death_ends_each_open_request_with_its_reason(stopping_stack: S
         hold: dict[str, Any] = {"metadata": [("x-request-id", "hold-1")], "timeout": 60}
         answers = [
             threads.submit(grpc_stream, chat.StreamChatCompletion(request(), **hold), begun.release),
-            threads.submit(grpc_error, lambda: chat.CreateChatCompletion(request(), **hold)),
+            threads.submit(refusal, lambda: chat.CreateChatCompletion(request(), **hold)),
         ]
         at_once = threads.submit(rest_unary, stack)
         over_rest = threads.submit(rest_stream, stack, begun.release)

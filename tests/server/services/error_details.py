@@ -1,8 +1,19 @@
-"""Reads the details of gRPC errors."""
+"""Reads gRPC errors."""
 
+from collections.abc import Callable
 from typing import Any
 
+import grpc
+import pytest
 from google.rpc import error_details_pb2, status_pb2
+
+
+def refusal(call: Callable[[], Any]) -> tuple[grpc.StatusCode, str]:
+    """Returns the status and the message with which a call fails."""
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    error: Any = caught.value
+    return error.code(), error.details()
 
 
 def details(error: Any) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2.BadRequest]:

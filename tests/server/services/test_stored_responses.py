@@ -14,6 +14,7 @@ from glimpse.server.rpc.context import KEY_HEADER
 from glimpse.v1 import media_pb2, media_pb2_grpc
 from tests.server.dialects.responses_client import RESPONSE, document_of
 from tests.server.requests import png
+from tests.server.services.error_details import refusal
 from tests.server.services.test_responses import FORMAT, IMAGE, TOOL, ask, post, said, streamed, text, text_of
 from tests.server.serving import served
 
@@ -29,13 +30,6 @@ def get(channel: grpc.Channel, name: str) -> Any:
 def items(channel: grpc.Channel, name: str, **members: Any) -> Any:
     wire = responses_pb2.ListInputItemsRequest(response_id=name, **members)
     return json.loads(stub(channel).ListInputItems(wire).data)
-
-
-def refused(call: Any) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.RpcError) as caught:
-        call()
-    error: Any = caught.value
-    return error.code(), error.details()
 
 
 def test_a_response_is_read_as_it_was_sent(channel: grpc.Channel) -> None:
@@ -82,7 +76,7 @@ def test_items_are_listed(channel: grpc.Channel) -> None:
     assert ([item["id"] for item in page["data"]], page["has_more"]) == (names[:1:-1], True)
     rest = items(channel, name, after=page["last_id"])
     assert [item["id"] for item in rest["data"]] == names[1::-1]
-    code, details = refused(lambda: items(channel, name, after="msg_1"))
+    code, details = refusal(lambda: items(channel, name, after="msg_1"))
     assert (code, details[:7]) == (grpc.StatusCode.INVALID_ARGUMENT, "'after'")
 
 
@@ -97,7 +91,7 @@ def test_the_items_of_earlier_turns_are_listed_too(channel: grpc.Channel) -> Non
     assert [item["role"] for item in whole[::2]] == ["user"] * 3
     assert items(channel, third["id"])["data"] == whole[::-1]
     stub(channel).DeleteResponse(responses_pb2.DeleteResponseRequest(response_id=first["id"]))
-    code, details = refused(lambda: items(channel, third["id"]))
+    code, details = refusal(lambda: items(channel, third["id"]))
     assert (code, first["id"] in details) == (grpc.StatusCode.NOT_FOUND, True)
 
 
@@ -127,12 +121,12 @@ def test_what_is_deleted_or_not_stored_is_not_there(channel: grpc.Channel) -> No
             lambda name=name: stub(channel).DeleteResponse(responses_pb2.DeleteResponseRequest(response_id=name)),
             lambda name=name: stub(channel).CancelResponse(responses_pb2.CancelResponseRequest(response_id=name)),
         ):
-            code, details = refused(call)
+            code, details = refusal(call)
             assert (code, details.partition(":")[0]) == (grpc.StatusCode.NOT_FOUND, "'response_id'")
-        code, details = refused(lambda name=name: post(channel, previous_response_id=name))
+        code, details = refusal(lambda name=name: post(channel, previous_response_id=name))
         assert (code, details.partition(":")[0]) == (grpc.StatusCode.NOT_FOUND, "'previous_response_id'")
         item = {"type": "item_reference", "id": f"msg_{name.partition('_')[2]}_0"}
-        code, details = refused(lambda item=item: post(channel, input=[said("user", text("a")), item]))
+        code, details = refusal(lambda item=item: post(channel, input=[said("user", text("a")), item]))
         assert (code, details.partition(":")[0]) == (grpc.StatusCode.NOT_FOUND, "'input[1].id'")
 
 
@@ -142,7 +136,7 @@ def test_a_conversation_ends_with_any_of_its_responses(channel: grpc.Channel) ->
     third = ask(channel, previous_response_id=second["id"])
     stub(channel).DeleteResponse(responses_pb2.DeleteResponseRequest(response_id=first["id"]))
     assert get(channel, third["id"]) == third
-    code, details = refused(lambda: post(channel, previous_response_id=third["id"]))
+    code, details = refusal(lambda: post(channel, previous_response_id=third["id"]))
     assert code is grpc.StatusCode.NOT_FOUND
     assert details.startswith("'previous_response_id': expected a conversation of which each response is stored, got ")
     assert third["id"][:64] in details
@@ -158,7 +152,7 @@ def test_only_background_responses_could_be_cancelled_or_streamed_again(channel:
             "'stream'",
         ),
     ):
-        code, details = refused(call)
+        code, details = refusal(call)
         assert (code, details.partition(":")[0]) == (grpc.StatusCode.INVALID_ARGUMENT, field)
 
 
@@ -174,7 +168,7 @@ def test_a_server_that_stores_none_says_so(forgetful: grpc.Channel) -> None:
     data, headers = post(forgetful, store=True)
     assert headers["x-glimpse-ignored-fields"] == "store"
     name = json.loads(data)["id"]
-    code, details = refused(lambda: post(forgetful, previous_response_id=name))
+    code, details = refusal(lambda: post(forgetful, previous_response_id=name))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert "--response-store-bytes" in details
 
@@ -204,7 +198,7 @@ def test_media_are_stored_apart_and_leave_with_the_last_response_that_has_them(c
     assert text_of(ask(channel, input="go on", previous_response_id=reference["id"]))
     stub(channel).DeleteResponse(responses_pb2.DeleteResponseRequest(response_id=reference["id"]))
     by_id = [said("user", {"type": "input_image", "file_id": file_id}, text("two"))]
-    code, _ = refused(lambda: post(channel, input=by_id, store=False))
+    code, _ = refusal(lambda: post(channel, input=by_id, store=False))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
 
 
@@ -223,10 +217,10 @@ def test_media_that_are_listed_by_a_file_id_can_be_read_until_their_response_is_
     assert b"".join(each.chunk for each in media.DownloadMedia(download)) == data
     assert file_id not in {each.upload_id for each in media.ListMedia(media_pb2.ListMediaRequest()).media}
     delete = media_pb2.DeleteMediaRequest(upload_id=file_id)
-    assert refused(lambda: media.DeleteMedia(delete))[0] is grpc.StatusCode.NOT_FOUND
+    assert refusal(lambda: media.DeleteMedia(delete))[0] is grpc.StatusCode.NOT_FOUND
     stub(channel).DeleteResponse(responses_pb2.DeleteResponseRequest(response_id=first["id"]))
-    assert refused(lambda: media.GetMedia(get_media))[0] is grpc.StatusCode.NOT_FOUND
-    assert refused(lambda: list(media.DownloadMedia(download)))[0] is grpc.StatusCode.NOT_FOUND
+    assert refusal(lambda: media.GetMedia(get_media))[0] is grpc.StatusCode.NOT_FOUND
+    assert refusal(lambda: list(media.DownloadMedia(download)))[0] is grpc.StatusCode.NOT_FOUND
 
 
 def test_frames_and_documents_are_stored_apart(channel: grpc.Channel) -> None:
