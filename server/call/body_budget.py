@@ -19,7 +19,10 @@ class BodyReservation:
         """The bytes of the body; 0 once it is released. Messages would serialize to tell their size."""
 
     def reserve(self, num_bytes: int) -> None:
-        """Reserves bytes for the next part of the body. Raises InvalidRequest (overloaded)."""
+        """Reserves bytes for the next part of the body. Raises InvalidRequest (overloaded, or never to be admitted)."""
+        if self.num_bytes + num_bytes > self._capacity.capacity:
+            message = f"The body is larger than {self._capacity.capacity} bytes, the server's --body-in-flight-bytes."
+            raise InvalidRequest("", message, "request_too_large")
         if not self._capacity.take(self._client, num_bytes, own=self.num_bytes):
             message = "The bodies of the requests in progress leave too little of the server's memory; try again later."
             raise InvalidRequest("", message, "overloaded")

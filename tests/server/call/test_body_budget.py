@@ -102,6 +102,22 @@ async def test_bodies_share_a_budget(server: Server, channel: grpc.aio.Channel, 
     await second(channel)  # there is room again
 
 
+async def test_a_body_larger_than_the_budget_is_not_told_to_try_again(
+    server: Server, channel: grpc.aio.Channel
+) -> None:
+    large = iter([HttpBody(content_type="application/json", data=b" " * (BUDGET_BYTES + 1))])
+    error = await failure(rest(channel, large))
+    assert (error.code(), error.details()) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "The body is larger than 1000 bytes, the server's --body-in-flight-bytes.",
+    )
+    metadata = dict(error.trailing_metadata())
+    assert metadata[HTTP_STATUS_HEADER] == "413"
+    assert RETRY_AFTER_HEADER not in metadata
+    server.proceed.set()
+    await rest(channel)
+
+
 async def test_a_stalled_body_times_out(
     server: Server, channel: grpc.aio.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
