@@ -210,6 +210,11 @@ def inside(member: Member, value: Any = NEVER_ACCEPTED) -> dict[str, Any]:
     return {outer: others | value} | ({"stream": True} if outer == "stream_options" else {})
 
 
+@pytest.mark.parametrize("tier", ["default", "flex", "scale", "priority", "fast"])
+def test_every_service_tier_of_openai_is_the_default_one(echo_stack: Stack, tier: str) -> None:
+    assert chat(echo_stack, reply_with("Hi"), service_tier=tier).body["service_tier"] == "default"
+
+
 def test_echoes_only_the_documented_parameters(echo_stack: Stack) -> None:
     echoed = chat(
         echo_stack, reply_with("Hi"), metadata={"a": "b"}, service_tier="auto", user="me", safety_identifier="me"

@@ -18,6 +18,10 @@ class ServiceTier(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SERVICE_TIER_UNSPECIFIED: _ClassVar[ServiceTier]
     SERVICE_TIER_AUTO: _ClassVar[ServiceTier]
     SERVICE_TIER_DEFAULT: _ClassVar[ServiceTier]
+    SERVICE_TIER_FLEX: _ClassVar[ServiceTier]
+    SERVICE_TIER_SCALE: _ClassVar[ServiceTier]
+    SERVICE_TIER_PRIORITY: _ClassVar[ServiceTier]
+    SERVICE_TIER_FAST: _ClassVar[ServiceTier]
 
 class ReasoningEffort(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -45,6 +49,10 @@ class AllowedToolsMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 SERVICE_TIER_UNSPECIFIED: ServiceTier
 SERVICE_TIER_AUTO: ServiceTier
 SERVICE_TIER_DEFAULT: ServiceTier
+SERVICE_TIER_FLEX: ServiceTier
+SERVICE_TIER_SCALE: ServiceTier
+SERVICE_TIER_PRIORITY: ServiceTier
+SERVICE_TIER_FAST: ServiceTier
 REASONING_EFFORT_UNSPECIFIED: ReasoningEffort
 REASONING_EFFORT_NONE: ReasoningEffort
 REASONING_EFFORT_MINIMAL: ReasoningEffort
