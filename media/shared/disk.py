@@ -82,12 +82,15 @@ class DiskStore:
         if size > own_limit:
             return None
 
+        def make_room(database: sqlite3.Connection) -> bool:
+            loser = _loser(database, area, tenant, size, limit, own_limit)
+            oldest = f"SELECT key FROM stored WHERE area = ? AND tenant = ? AND {_FREE} ORDER BY used LIMIT 1"  # noqa: S608
+            return loser is not None and _remove_one(database, oldest, area, loser)
+
         def run(database: sqlite3.Connection) -> None:
-            database.execute("DELETE FROM stored WHERE expires < ? OR key = ?", (now, key))
-            while (loser := _loser(database, area, tenant, size, limit, own_limit)) is not None:
-                oldest = f"SELECT key FROM stored WHERE area = ? AND tenant = ? AND {_FREE} ORDER BY used LIMIT 1"  # noqa: S608
-                if not database.execute(f"DELETE FROM stored WHERE key = ({oldest})", (area, loser)).rowcount:  # noqa: S608
-                    break
+            database.execute("DELETE FROM stored WHERE key = ?", (key,))
+            while make_room(database):
+                pass
             values = (key, area, tenant, size, now, header.expires, msgspec.msgpack.encode(header))
             database.execute("INSERT INTO stored VALUES (?, ?, ?, ?, ?, ?, ?)", values)
             starts = enumerate(range(0, len(view), CHUNK_BYTES))
@@ -99,7 +102,10 @@ class DiskStore:
                     raise ReferenceMissingError
                 database.execute("INSERT INTO referring VALUES (?, ?)", (key, other))
 
-        await self._file.run(run)
+        await self._remove_each("SELECT key FROM stored WHERE expires < ? LIMIT 1", now)
+        while await self._file.run(make_room):
+            pass
+        await self._file.run(run, added_bytes=size)
         return header
 
     async def find(self, area: Area, key: str, *, min_seconds: float = 0) -> Header | None:
@@ -151,12 +157,21 @@ class DiskStore:
 
     async def purge(self, prefix: str) -> None:
         """Removes all values of a tenant. `prefix` begins the tenant's namespaces."""
-        tenant = tenant_of(prefix)
-        await self._file.run(lambda database: database.execute("DELETE FROM stored WHERE tenant = ?", (tenant,)))
+        await self._remove_each("SELECT key FROM stored WHERE tenant = ? LIMIT 1", tenant_of(prefix))
+
+    async def _remove_each(self, query: str, *values: object) -> None:
+        """Removes values one by one, so that the log never has more than one of them."""
+        while await self._file.run(lambda database: _remove_one(database, query, *values)):
+            pass
 
     async def close(self) -> None:
         """Closes the file. Idempotent."""
         await self._file.close()
+
+
+def _remove_one(database: sqlite3.Connection, query: str, *values: object) -> bool:
+    """Removes the value that a query finds. Returns whether it found one."""
+    return database.execute(f"DELETE FROM stored WHERE key = ({query})", values).rowcount > 0  # noqa: S608
 
 
 def _loser(database: sqlite3.Connection, area: Area, tenant: str, size: int, limit: int, own_limit: int) -> str | None:

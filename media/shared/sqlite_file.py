@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shutil
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,8 @@ from glimpse.media.shared.values import StoreUnavailableError
 
 _BUSY_SECONDS = 30.0
 """Longest wait for another process that writes the file."""
+_SPARE_BYTES = 16 << 20
+"""Room on the disk that new content leaves: without any, nothing could be deleted, since deletions are logged too."""
 _T = TypeVar("_T")
 
 _logger = logging.getLogger(__name__)
@@ -31,15 +34,26 @@ class SqliteFile:
         """
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
+        self._folder = None if path is None else path.parent
         self._name = "database" if path is None else path.name
         self._threads = ThreadPoolExecutor(1, thread_name_prefix=self._name)
         self._database = self._threads.submit(_open, ":memory:" if path is None else str(path), schema).result()
         self._is_closed = False
 
-    async def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Does something in a transaction. Raises StoreUnavailableError, for example if the disk is full."""
+    async def run(self, work: Callable[[sqlite3.Connection], _T], *, added_bytes: int = 0) -> _T:
+        """Does something in a transaction.
+
+        Args:
+            added_bytes: Content that it adds. The disk must have room for it twice: in the log, then in the database.
+
+        Raises:
+            StoreUnavailableError: the file cannot be used, for example because the disk is full.
+        """
 
         def run() -> _T:
+            if added_bytes and self._folder and (shutil.disk_usage(self._folder).free < 2 * added_bytes + _SPARE_BYTES):
+                _logger.warning("%s in the state folder cannot grow: its disk is full", self._name)
+                raise StoreUnavailableError
             try:
                 with self._database as database:
                     database.execute("BEGIN IMMEDIATE")

@@ -139,7 +139,7 @@ class SqliteStore:
             database.executemany("INSERT INTO input VALUES (?, ?, ?)", rows)
             return True
 
-        return await self._run(run)
+        return await self._run(run, added_bytes=sum(map(len, chunks)))
 
     async def get(self, batch_id: str) -> StoredBatch | None:
         found = await self._run(lambda database: _select(database, "id = ?", batch_id))
@@ -182,7 +182,7 @@ class SqliteStore:
                 database.execute(f"UPDATE batches SET {kind} = {kind} + 1 WHERE id = ?", (batch_id,))  # noqa: S608 - ours
             return True
 
-        return await self._run(run)
+        return await self._run(run, added_bytes=len(data))
 
     async def finished_lines(self, batch_id: str) -> set[int]:
         query = "SELECT line FROM results WHERE id = ?"

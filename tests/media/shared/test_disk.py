@@ -2,6 +2,7 @@
 
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,6 +54,28 @@ async def test_a_full_disk_is_told_as_one(tmp_path: Path) -> None:
     ):
         await database.run(lambda file: file.execute("INSERT INTO a VALUES (zeroblob(100000))"))
     await database.close()
+
+
+async def test_content_leaves_room_to_delete_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, disk = uploads(tmp_path)
+    stored = await kept.store(TENANT, file(b"x" * 5000), ttl_seconds=None)
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=16 << 20))
+    with pytest.raises(MediaError, match="the disk of its --state-folder is full"):
+        await kept.store(TENANT, file(b"y" * 1000), ttl_seconds=None)
+    assert await kept.remove(TENANT, stored.handle)
+    await disk.close()
+
+
+async def test_the_log_never_has_more_than_one_value_that_is_deleted(tmp_path: Path) -> None:
+    disk = DiskStore(tmp_path, budgets={Area.UPLOADS: 100 << 20})
+    num_bytes = 8 << 20
+    for number in range(6):
+        key = disk.keys.value(Area.UPLOADS, TENANT, "file", str(number))
+        await disk.put(Area.UPLOADS, key, bytes(num_bytes), digest=b"", seconds=60)
+    await disk.purge(TENANT)
+    assert await disk.list_newest(Area.UPLOADS, TENANT, 10) == {}
+    assert (tmp_path / "files.sqlite-wal").stat().st_size < 2 * num_bytes
+    await disk.close()
 
 
 async def test_the_least_recently_used_leave_and_a_purge_removes_one_tenant_s(tmp_path: Path) -> None:
