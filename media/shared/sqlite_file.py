@@ -44,25 +44,32 @@ class SqliteFile:
         """Does something in a transaction.
 
         Args:
-            added_bytes: Content that it adds. The disk must have room for it twice: in the log, then in the database.
+            added_bytes: Content that it adds. The disk must have room for it in the log, and then in the database.
 
         Raises:
             StoreUnavailableError: the file cannot be used, for example because the disk is full.
         """
 
         def run() -> _T:
-            if added_bytes and self._folder and (shutil.disk_usage(self._folder).free < 2 * added_bytes + _SPARE_BYTES):
-                _logger.warning("%s in the state folder cannot grow: its disk is full", self._name)
-                raise StoreUnavailableError
             try:
                 with self._database as database:
                     database.execute("BEGIN IMMEDIATE")
+                    if added_bytes and not self._has_room(database, added_bytes):
+                        _logger.warning("%s in the state folder cannot grow: its disk is full", self._name)
+                        raise StoreUnavailableError
                     return work(database)
             except sqlite3.OperationalError as error:
                 _logger.warning("%s in the state folder cannot be used: %s", self._name, error)
                 raise StoreUnavailableError from None
 
         return await asyncio.wrap_future(self._threads.submit(run))
+
+    def _has_room(self, database: sqlite3.Connection, num_bytes: int) -> bool:
+        if self._folder is None:
+            return True
+        num_free, page_bytes = (_pragma(database, name) for name in ("freelist_count", "page_size"))
+        grown_bytes = max(0, num_bytes - num_free * page_bytes)
+        return shutil.disk_usage(self._folder).free >= num_bytes + grown_bytes + _SPARE_BYTES
 
     async def close(self) -> None:
         """Closes it. Idempotent."""
@@ -75,9 +82,13 @@ class SqliteFile:
 def num_used_bytes(database: sqlite3.Connection) -> int:
     """Returns the size of the pages in use."""
     num_pages, num_free, page_bytes = (
-        database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+        _pragma(database, name) for name in ("page_count", "freelist_count", "page_size")
     )
     return (num_pages - num_free) * page_bytes
+
+
+def _pragma(database: sqlite3.Connection, name: str) -> int:
+    return database.execute(f"PRAGMA {name}").fetchone()[0]
 
 
 def _open(path: str, schema: str) -> sqlite3.Connection:

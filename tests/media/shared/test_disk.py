@@ -66,6 +66,17 @@ async def test_content_leaves_room_to_delete_it(tmp_path: Path, monkeypatch: pyt
     await disk.close()
 
 
+async def test_what_is_deleted_leaves_room_for_new_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, disk = uploads(tmp_path, max_bytes=1 << 20)
+    first = await kept.store(TENANT, file(b"x" * 400_000), ttl_seconds=None)
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=(16 << 20) + 500_000))
+    with pytest.raises(MediaError, match="is full"):
+        await kept.store(TENANT, file(b"y" * 400_000), ttl_seconds=None)
+    await kept.remove(TENANT, first.handle)
+    assert await kept.store(TENANT, file(b"z" * 400_000), ttl_seconds=None)
+    await disk.close()
+
+
 async def test_the_log_never_has_more_than_one_value_that_is_deleted(tmp_path: Path) -> None:
     disk = DiskStore(tmp_path, budgets={Area.UPLOADS: 100 << 20})
     num_bytes = 8 << 20
