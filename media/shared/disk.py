@@ -83,13 +83,13 @@ class DiskStore:
             return None
 
         def make_room(database: sqlite3.Connection) -> bool:
-            loser = _loser(database, area, tenant, size, limit, own_limit)
-            oldest = f"SELECT key FROM stored WHERE area = ? AND tenant = ? AND {_FREE} ORDER BY used LIMIT 1"  # noqa: S608
-            return loser is not None and _remove_one(database, oldest, area, loser)
+            loser = _loser(database, area, tenant, key, size, limit, own_limit)
+            others = f"SELECT key FROM stored WHERE area = ? AND tenant = ? AND key != ? AND {_FREE}"  # noqa: S608
+            return loser is not None and _remove_one(database, f"{others} ORDER BY used LIMIT 1", area, loser, key)
 
         def run(database: sqlite3.Connection) -> None:
             database.execute("DELETE FROM stored WHERE key = ?", (key,))
-            while make_room(database):
+            while make_room(database):  # another process may have stored a value meanwhile
                 pass
             values = (key, area, tenant, size, now, header.expires, msgspec.msgpack.encode(header))
             database.execute("INSERT INTO stored VALUES (?, ?, ?, ?, ?, ?, ?)", values)
@@ -174,10 +174,15 @@ def _remove_one(database: sqlite3.Connection, query: str, *values: object) -> bo
     return database.execute(f"DELETE FROM stored WHERE key = ({query})", values).rowcount > 0  # noqa: S608
 
 
-def _loser(database: sqlite3.Connection, area: Area, tenant: str, size: int, limit: int, own_limit: int) -> str | None:
-    """Returns the tenant that has to lose a value for one of this tenant, if any has; as commit.lua does."""
-    query = "SELECT tenant, SUM(size) FROM stored WHERE area = ? GROUP BY tenant"
-    sizes: dict[str, int] = dict(database.execute(query, (area,)).fetchall())
+def _loser(
+    database: sqlite3.Connection, area: Area, tenant: str, key: str, size: int, limit: int, own_limit: int
+) -> str | None:
+    """Returns the tenant that has to lose a value for one of this tenant, if any has; as commit.lua does.
+
+    What has the same key is replaced, so it does not count.
+    """
+    query = "SELECT tenant, SUM(size) FROM stored WHERE area = ? AND key != ? GROUP BY tenant"
+    sizes: dict[str, int] = dict(database.execute(query, (area, key)).fetchall())
     own = sizes.get(tenant, 0)
     if own + size > own_limit and own:
         return tenant

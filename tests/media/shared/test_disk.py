@@ -77,6 +77,15 @@ async def test_what_is_deleted_leaves_room_for_new_content(tmp_path: Path, monke
     await disk.close()
 
 
+async def test_a_value_that_replaces_one_makes_no_other_leave(tmp_path: Path) -> None:
+    disk = DiskStore(tmp_path, budgets={Area.UPLOADS: 12_000})
+    keys = [disk.keys.value(Area.UPLOADS, TENANT, "file", name) for name in "ab"]
+    for key in (*keys, keys[1]):
+        await disk.put(Area.UPLOADS, key, bytes(5000), digest=b"", seconds=60)
+    assert set(await disk.list_newest(Area.UPLOADS, TENANT, 10)) == set(keys)
+    await disk.close()
+
+
 async def test_the_log_never_has_more_than_one_value_that_is_deleted(tmp_path: Path) -> None:
     disk = DiskStore(tmp_path, budgets={Area.UPLOADS: 100 << 20})
     num_bytes = 8 << 20
