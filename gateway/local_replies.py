@@ -168,7 +168,7 @@ def _error(reply: _LocalReply, kind: str) -> dict[str, Any]:
 
 _BODIES: dict[tuple[str, ...], Callable[[_LocalReply], dict[str, Any]]] = {
     (descriptors.TYPED_PATHS,): _status_body,
-    ("/messages", "/v1/messages"): _anthropic_body,
+    ("/messages", "/v1/messages", "/anthropic/"): _anthropic_body,
 }
 """What paths begin with → how their errors look. Others have OpenAI's form. requests.lua has the same paths."""
 

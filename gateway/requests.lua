@@ -68,6 +68,16 @@ local function complete_connect(handle, headers)
   handle:streamInfo():dynamicMetadata():set("glimpse.connect", "codec", codec)
 end
 
+-- OpenAI's and Anthropic's APIs have paths in common. Anthropic's clients say which version of it they speak, and write lists
+-- with brackets.
+local function choose_dialect(headers)
+  local path = headers:get(":path")
+  local name = path:match("^/v1/(%l+)") or path:match("^/(%l+)")
+  if headers:get("anthropic-version") and (name == "models" or name == "files") then
+    headers:replace(":path", "/anthropic" .. path:gsub("%[%]=", "="):gsub("%%5[Bb]%%5[Dd]=", "="))
+  end
+end
+
 -- Tells errors.lua whose errors have another form than OpenAI's, and the id of Anthropic's requests. Requests of typed methods as JSON have the same header too
 -- (server/rpc/json_messages.py).
 local function mark_form(handle, headers)
@@ -75,7 +85,7 @@ local function mark_form(handle, headers)
   if path:find("^/glimpse/v1/") then
     form = "typed"
     headers:replace("x-glimpse-codec", "http")
-  elseif path:find("^/messages") or path:find("^/v1/messages") then
+  elseif path:find("^/messages") or path:find("^/v1/messages") or path:find("^/anthropic/") then
     form = "anthropic"
   end
   local metadata = handle:streamInfo():dynamicMetadata()
@@ -100,6 +110,7 @@ local function check(handle)
   choose_request_id(headers)
   remove_other_than_ascii(headers)
   complete_connect(handle, headers)
+  choose_dialect(headers)
   mark_form(handle, headers)
   local authority = headers:get(":authority") or ""
   local host, origin = host_of(authority), headers:get("origin")

@@ -17,6 +17,7 @@ from glimpse.engine.client.engine import Engine
 from glimpse.engine.protocol.config import EngineOptions
 from glimpse.identity.access import Access
 from glimpse.media.kind import MediaKind
+from glimpse.server.dialects.anthropic.catalog import CatalogHandlers
 from glimpse.server.dialects.anthropic.handlers import MessagesHandlers
 from glimpse.server.dialects.responses.handlers import ResponsesHandlers
 from glimpse.server.dialects.responses.stored import StoredResponses
@@ -73,10 +74,12 @@ def build_handlers(
     """Returns a handler for each typed method, by the method's full name. `purge` is as in `TenantHandlers`."""
     shared = _shared(settings, checkpoint, engine, media, observers.metrics)
     uploads = MediaHandlers(media.uploads, media.responses, batches.files)
+    models = ModelHandlers(shared.model, shared.max_model_len)
     return {
         **_generation_handlers(shared, media),
         **_embedding_handlers(shared, find_relevance(checkpoint.model, shared.tokenizer)),
-        **_model_handlers(shared, engine, lora_folder=settings.engine.lora_folder),
+        **_model_handlers(shared, models, engine, lora_folder=settings.engine.lora_folder),
+        **_catalog_handlers(CatalogHandlers(models=models, media=uploads)),
         "glimpse.v1.BatchService.CreateBatch": batches.handlers.create,
         "glimpse.v1.BatchService.GetBatch": batches.handlers.get,
         "glimpse.v1.BatchService.ListBatches": batches.handlers.list_batches,
@@ -124,8 +127,20 @@ def _embedding_handlers(shared: _Shared, relevance: Relevance | None) -> Mapping
     }
 
 
-def _model_handlers(shared: _Shared, engine: Engine, *, lora_folder: str) -> Mapping[str, Handler]:
-    models = ModelHandlers(shared.model, shared.max_model_len)
+def _catalog_handlers(catalog: CatalogHandlers) -> Mapping[str, Handler]:
+    return {
+        "glimpse.anthropic.v1.CatalogService.ListModelInfos": catalog.list_models,
+        "glimpse.anthropic.v1.CatalogService.GetModelInfo": catalog.get_model,
+        "glimpse.anthropic.v1.CatalogService.UploadFile": catalog.upload,
+        "glimpse.anthropic.v1.CatalogService.ListFileMetadata": catalog.list_files,
+        "glimpse.anthropic.v1.CatalogService.GetFileMetadata": catalog.get_file,
+        "glimpse.anthropic.v1.CatalogService.DeleteUploadedFile": catalog.delete_file,
+    }
+
+
+def _model_handlers(
+    shared: _Shared, models: ModelHandlers, engine: Engine, *, lora_folder: str
+) -> Mapping[str, Handler]:
     adapters = AdapterHandlers(models, shared.model, engine, folder=lora_folder)
     tokens = TokenizerHandlers(
         model=shared.model, generator=shared.generator, loader=shared.loader, tokenizer=shared.tokenizer

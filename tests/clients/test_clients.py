@@ -97,7 +97,9 @@ def test_every_client_works(
             assert outcome["calls"] == WEATHERS[:1]
 
 
-@pytest.mark.parametrize("client", ["openai-python", "openai-python 2", "openai-node", "anthropic-python"])
+@pytest.mark.parametrize(
+    "client", ["openai-python", "openai-python 2", "openai-node", "anthropic-python", "anthropic-node"]
+)
 def test_a_file_is_kept_and_asked_about(client: str, stack: Stack, program: Callable[[str], Program]) -> None:
     sent = ASKS["image"]
     task = {"max_tokens": sent.max_tokens, "question": sent.question, "image": sent.image, "forecast": ""}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from glimpse.anthropic.v1 import anthropic_pb2
+from glimpse.anthropic.v1 import anthropic_pb2, catalog_pb2
 from glimpse.dialect.options import is_required
 from glimpse.gateway.descriptors import TYPED_PATHS, descriptor_set, http_paths
 from glimpse.gateway.openapi import typed
@@ -38,7 +38,7 @@ _TYPES = [
     for descriptor in all_types(
         *(
             module.DESCRIPTOR
-            for module in (chat_pb2, content_pb2, generation_pb2, model_pb2, anthropic_pb2, responses_pb2)
+            for module in (chat_pb2, content_pb2, generation_pb2, model_pb2, anthropic_pb2, catalog_pb2, responses_pb2)
         )
     )
     if descriptor.name in _SCHEMAS and not requires_fields(descriptor, frozenset())
@@ -100,6 +100,11 @@ def test_paths_match_the_facade() -> None:
         "/v1/files": ["post", "get"],
         "/v1/files/{upload_id}": ["get", "delete"],
         "/v1/files/{upload_id}/content": ["get"],
+        "/anthropic/v1/models": ["get"],
+        "/anthropic/v1/models/{model_id}": ["get"],
+        "/anthropic/v1/files": ["post", "get"],
+        "/anthropic/v1/files/{file_id}": ["get", "delete"],
+        "/anthropic/v1/files/{upload_id}/content": ["get"],
         "/v1/batches": ["post", "get"],
         "/v1/batches/{batch_id}": ["get"],
         "/v1/batches/{batch_id}/cancel": ["post"],

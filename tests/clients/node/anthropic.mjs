@@ -1,10 +1,10 @@
 // Anthropic's client: its plain functions, its streaming helper.
-import Anthropic from "@anthropic-ai/sdk";
+import Anthropic, { toFile } from "@anthropic-ai/sdk";
 import { z } from "zod";
 import { drive, Shapes, WEATHER, Weather } from "./driver.mjs";
 
-const messages = ({ url }) =>
-  new Anthropic({ baseURL: url.replace(/\/v1$/, ""), apiKey: "none", maxRetries: 0 }).messages;
+const client = ({ url }) => new Anthropic({ baseURL: url.replace(/\/v1$/, ""), apiKey: "none", maxRetries: 0 });
+const messages = (task) => client(task).messages;
 const tools = [{ ...WEATHER, input_schema: z.toJSONSchema(Weather) }];
 
 function request({ model, max_tokens, question, image }) {
@@ -59,4 +59,25 @@ async function document(task) {
   return { text: textOf(await messages(task).create({ ...request(task), messages: [{ role: "user", content }] })) };
 }
 
-await drive({ plain, streamed, image: plain, tool, streamed_tool: streamedTool, schema, document });
+// Uploads the image twice, finds both by pages of one, asks about it by its id, and deletes them.
+async function files(task) {
+  const { files } = client(task);
+  const image = Buffer.from(task.image.split(",")[1], "base64");
+  const uploaded = [];
+  for (const name of ["1.png", "2.png"]) {
+    uploaded.push(await files.upload({ file: await toFile(image, name, { type: "image/png" }) }));
+  }
+  const ids = uploaded.map(({ id }) => id);
+  const found = [];
+  for await (const { id } of files.list({ limit: 1 })) found.push(id);
+  if (!ids.every((id) => found.includes(id))) throw new Error(`not all of ${ids} are in ${found}`);
+  const content = [
+    { type: "image", source: { type: "file", file_id: ids[0] } },
+    { type: "text", text: task.question },
+  ];
+  const message = await messages(task).create({ ...request(task), messages: [{ role: "user", content }] });
+  for (const id of ids) await files.delete(id);
+  return { text: textOf(message) };
+}
+
+await drive({ plain, streamed, image: plain, tool, streamed_tool: streamedTool, schema, document, files });

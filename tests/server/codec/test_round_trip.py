@@ -9,7 +9,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from glimpse.anthropic.v1 import anthropic_pb2
+from glimpse.anthropic.v1 import anthropic_pb2, catalog_pb2
 from glimpse.openai.v1 import responses_pb2
 from glimpse.v1 import chat_pb2, content_pb2, embedding_pb2, generation_pb2, model_pb2, rerank_pb2
 from tests.server.codec.decoding import decode, encode
@@ -23,6 +23,7 @@ _TYPES = [
             for module in (chat_pb2, content_pb2, embedding_pb2, generation_pb2, model_pb2, rerank_pb2)
         ),
         anthropic_pb2.DESCRIPTOR,
+        catalog_pb2.DESCRIPTOR,
         responses_pb2.DESCRIPTOR,
     ),
     *(sample(name).DESCRIPTOR for name in ("Everything", "Value", "Inner")),

@@ -14,6 +14,7 @@ from google.protobuf import json_format, struct_pb2
 from google.rpc import status_pb2
 
 from glimpse.anthropic.v1 import anthropic_pb2_grpc
+from glimpse.dialect.bindings import bindings
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.server.call.context import CallContext
 from glimpse.server.dialects.anthropic.dialect import ANTHROPIC
@@ -120,21 +121,16 @@ async def channel(script: Script, request: pytest.FixtureRequest) -> AsyncIterat
         "glimpse.v1.MediaService.UploadMedia": script.upload,
         "glimpse.v1.MediaService.DownloadMedia": script.download,
     }
-    # The facade binds these too; the tests do not call them.
-    methods = ["CompletionService.CreateCompletion", "EmbeddingService.CreateEmbeddings"]
-    methods += ["ModelService.LoadAdapter", "ModelService.UnloadAdapter"]
-    methods += ["RerankService.Rerank", "RerankService.Score"]
-    methods += [f"MediaService.{name}Media" for name in ("Get", "List", "Delete")]
-    methods += [f"BatchService.{name}" for name in ("CreateBatch", "GetBatch", "ListBatches", "CancelBatch")]
-    for method in (*methods, "TokenizerService.Tokenize", "TokenizerService.Detokenize"):
-        handlers[f"glimpse.v1.{method}"] = script.create
-    handlers["glimpse.v1.CompletionService.StreamCompletion"] = script.stream
-    handlers["glimpse.openai.v1.ResponsesService.CreateResponse"] = script.create
-    handlers["glimpse.openai.v1.ResponsesService.StreamResponse"] = script.stream
-    for method in ("GetResponse", "DeleteResponse", "ListInputItems", "CancelResponse"):
-        handlers[f"glimpse.openai.v1.ResponsesService.{method}"] = script.create
-    for method in ("CreateMessage", "StreamMessage", "CountMessageTokens"):
+    for method in (
+        "glimpse.openai.v1.ResponsesService.StreamResponse",
+        "glimpse.v1.CompletionService.StreamCompletion",
+    ):
+        handlers[method] = script.stream
+    for method in ("CreateMessage", "StreamMessage"):
         handlers[f"glimpse.anthropic.v1.MessagesService.{method}"] = script.stream
+    # The facades bind others too; the tests do not call them.
+    for binding in (each for dialect in (OPENAI, ANTHROPIC) for each in bindings(dialect.service)):
+        handlers.setdefault(binding.unary.full_name, script.create)
     for dialect in (OPENAI, ANTHROPIC):
         add_facade(server, dialect, handlers, max_body_bytes=MAX_BODY_BYTES, ping_seconds=getattr(request, "param", 60))
     port = server.add_insecure_port("127.0.0.1:0")

@@ -1,4 +1,6 @@
+from glimpse.anthropic.v1 import catalog_pb2 as _catalog_pb2
 from glimpse.json.v1 import annotations_pb2 as _annotations_pb2
+from glimpse.v1 import media_pb2 as _media_pb2
 from google.api import annotations_pb2 as _annotations_pb2_1
 from google.api import field_behavior_pb2 as _field_behavior_pb2
 from google.api import httpbody_pb2 as _httpbody_pb2

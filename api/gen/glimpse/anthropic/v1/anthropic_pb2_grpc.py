@@ -4,6 +4,8 @@ import grpc
 import warnings
 
 from glimpse.anthropic.v1 import anthropic_pb2 as glimpse_dot_anthropic_dot_v1_dot_anthropic__pb2
+from glimpse.anthropic.v1 import catalog_pb2 as glimpse_dot_anthropic_dot_v1_dot_catalog__pb2
+from glimpse.v1 import media_pb2 as glimpse_dot_v1_dot_media__pb2
 from google.api import httpbody_pb2 as google_dot_api_dot_httpbody__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -29,6 +31,9 @@ if _version_not_supported:
 class AnthropicServiceStub:
     """Anthropic's Messages API, for Envoy's gRPC-JSON transcoder. The bodies are like those of
     `OpenAIService`, by the rules of `dialect/anthropic.txtpb`.
+
+    OpenAI's API has the paths of models and files too: the gateway puts `/anthropic` before those of requests with the
+    header `anthropic-version`, which Anthropic's clients send.
     """
 
     def __init__(self, channel):
@@ -47,11 +52,49 @@ class AnthropicServiceStub:
                 request_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
                 response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
                 _registered_method=True)
+        self.ListModelInfos = channel.unary_unary(
+                '/glimpse.anthropic.v1.AnthropicService/ListModelInfos',
+                request_serializer=glimpse_dot_anthropic_dot_v1_dot_catalog__pb2.ListModelInfosRequest.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.GetModelInfo = channel.unary_unary(
+                '/glimpse.anthropic.v1.AnthropicService/GetModelInfo',
+                request_serializer=glimpse_dot_anthropic_dot_v1_dot_catalog__pb2.GetModelInfoRequest.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.UploadFile = channel.stream_unary(
+                '/glimpse.anthropic.v1.AnthropicService/UploadFile',
+                request_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.ListFileMetadata = channel.unary_unary(
+                '/glimpse.anthropic.v1.AnthropicService/ListFileMetadata',
+                request_serializer=glimpse_dot_anthropic_dot_v1_dot_catalog__pb2.ListFileMetadataRequest.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.GetFileMetadata = channel.unary_unary(
+                '/glimpse.anthropic.v1.AnthropicService/GetFileMetadata',
+                request_serializer=glimpse_dot_anthropic_dot_v1_dot_catalog__pb2.GetFileMetadataRequest.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.DownloadFile = channel.unary_stream(
+                '/glimpse.anthropic.v1.AnthropicService/DownloadFile',
+                request_serializer=glimpse_dot_v1_dot_media__pb2.DownloadMediaRequest.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
+        self.DeleteUploadedFile = channel.unary_unary(
+                '/glimpse.anthropic.v1.AnthropicService/DeleteUploadedFile',
+                request_serializer=glimpse_dot_anthropic_dot_v1_dot_catalog__pb2.DeleteUploadedFileRequest.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
 
 
 class AnthropicServiceServicer:
     """Anthropic's Messages API, for Envoy's gRPC-JSON transcoder. The bodies are like those of
     `OpenAIService`, by the rules of `dialect/anthropic.txtpb`.
+
+    OpenAI's API has the paths of models and files too: the gateway puts `/anthropic` before those of requests with the
+    header `anthropic-version`, which Anthropic's clients send.
     """
 
     def CreateMessage(self, request_iterator, context):
@@ -63,6 +106,55 @@ class AnthropicServiceServicer:
 
     def CountMessageTokens(self, request_iterator, context):
         """Counts the tokens of a conversation.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListModelInfos(self, request, context):
+        """Lists the models.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetModelInfo(self, request, context):
+        """Returns one model.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UploadFile(self, request_iterator, context):
+        """Uploads a file, as a form.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFileMetadata(self, request, context):
+        """Lists the files.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetFileMetadata(self, request, context):
+        """Returns one file's description.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DownloadFile(self, request, context):
+        """Returns the bytes of a file.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteUploadedFile(self, request, context):
+        """Deletes a file.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -81,6 +173,41 @@ def add_AnthropicServiceServicer_to_server(servicer, server):
                     request_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
                     response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
             ),
+            'ListModelInfos': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListModelInfos,
+                    request_deserializer=glimpse_dot_anthropic_dot_v1_dot_catalog__pb2.ListModelInfosRequest.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'GetModelInfo': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetModelInfo,
+                    request_deserializer=glimpse_dot_anthropic_dot_v1_dot_catalog__pb2.GetModelInfoRequest.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'UploadFile': grpc.stream_unary_rpc_method_handler(
+                    servicer.UploadFile,
+                    request_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'ListFileMetadata': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFileMetadata,
+                    request_deserializer=glimpse_dot_anthropic_dot_v1_dot_catalog__pb2.ListFileMetadataRequest.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'GetFileMetadata': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetFileMetadata,
+                    request_deserializer=glimpse_dot_anthropic_dot_v1_dot_catalog__pb2.GetFileMetadataRequest.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'DownloadFile': grpc.unary_stream_rpc_method_handler(
+                    servicer.DownloadFile,
+                    request_deserializer=glimpse_dot_v1_dot_media__pb2.DownloadMediaRequest.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
+            'DeleteUploadedFile': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteUploadedFile,
+                    request_deserializer=glimpse_dot_anthropic_dot_v1_dot_catalog__pb2.DeleteUploadedFileRequest.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'glimpse.anthropic.v1.AnthropicService', rpc_method_handlers)
@@ -92,6 +219,9 @@ def add_AnthropicServiceServicer_to_server(servicer, server):
 class AnthropicService:
     """Anthropic's Messages API, for Envoy's gRPC-JSON transcoder. The bodies are like those of
     `OpenAIService`, by the rules of `dialect/anthropic.txtpb`.
+
+    OpenAI's API has the paths of models and files too: the gateway puts `/anthropic` before those of requests with the
+    header `anthropic-version`, which Anthropic's clients send.
     """
 
     @staticmethod
@@ -137,6 +267,195 @@ class AnthropicService:
             target,
             '/glimpse.anthropic.v1.AnthropicService/CountMessageTokens',
             google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListModelInfos(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.anthropic.v1.AnthropicService/ListModelInfos',
+            glimpse_dot_anthropic_dot_v1_dot_catalog__pb2.ListModelInfosRequest.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetModelInfo(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.anthropic.v1.AnthropicService/GetModelInfo',
+            glimpse_dot_anthropic_dot_v1_dot_catalog__pb2.GetModelInfoRequest.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UploadFile(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/glimpse.anthropic.v1.AnthropicService/UploadFile',
+            google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFileMetadata(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.anthropic.v1.AnthropicService/ListFileMetadata',
+            glimpse_dot_anthropic_dot_v1_dot_catalog__pb2.ListFileMetadataRequest.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetFileMetadata(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.anthropic.v1.AnthropicService/GetFileMetadata',
+            glimpse_dot_anthropic_dot_v1_dot_catalog__pb2.GetFileMetadataRequest.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DownloadFile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/glimpse.anthropic.v1.AnthropicService/DownloadFile',
+            glimpse_dot_v1_dot_media__pb2.DownloadMediaRequest.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteUploadedFile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.anthropic.v1.AnthropicService/DeleteUploadedFile',
+            glimpse_dot_anthropic_dot_v1_dot_catalog__pb2.DeleteUploadedFileRequest.SerializeToString,
             google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
             options,
             channel_credentials,
