@@ -291,19 +291,25 @@ class BatchRunner:
     async def _put(self, record: BatchRecord, number: int, kind: Kind, result: LineResult) -> None:
         """Stores a result; where there is no room, that it has none. Raises _LostError."""
         data = msgspec.json.encode(result) + b"\n"
-        stored = await self._store.put_result(record.batch_id, number, kind, data, max_bytes=self._max_store_bytes)
+        stored = await self._put_data(record, number, kind, data, max_bytes=self._max_store_bytes)
         if stored is False:
             error = LineError("batch_store_full", "The batches of this server leave no room for the answer.")
-            data = _unanswered(result.custom_id, error)
+            data, kind = _unanswered(result.custom_id, error), Kind.ERROR
             # Beyond the budget: what says so is small, and each request has its result.
-            most = 2 * self._max_store_bytes + len(data)
-            stored, kind = (
-                await self._store.put_result(record.batch_id, number, Kind.ERROR, data, max_bytes=most),
-                Kind.ERROR,
-            )
+            stored = await self._put_data(record, number, kind, data, max_bytes=2 * self._max_store_bytes + len(data))
         if not stored:
             raise _LostError
         self._metrics.batch_request_ended("failed" if kind is Kind.ERROR else "completed")
+
+    async def _put_data(
+        self, record: BatchRecord, number: int, kind: Kind, data: bytes, *, max_bytes: int
+    ) -> bool | None:
+        """Calls `put_result` until the store can take a result: on a full disk, answers are not computed again."""
+        backoff = Backoff(*_PAUSE_SECONDS)
+        while True:
+            with suppress(StoreUnavailableError):
+                return await self._store.put_result(record.batch_id, number, kind, data, max_bytes=max_bytes)
+            await asyncio.sleep(backoff.take())
 
     async def _end_others(self, record: BatchRecord, code: str, message: str) -> None:
         """Ends the requests without results."""

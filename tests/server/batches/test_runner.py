@@ -7,6 +7,8 @@ from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -15,10 +17,11 @@ import pytest
 from glimpse.media.shared.values import StoreUnavailableError
 from glimpse.server.batches.record import BatchRecord, Kind, Status
 from glimpse.server.batches.runner import Answer, BatchRunner
-from glimpse.server.batches.store import BatchStore, StoredBatch
+from glimpse.server.batches.store import BatchStore, SqliteStore, StoredBatch
 from glimpse.server.call.context import CallContext
 from glimpse.server.rpc.failure import RpcFailure
 from glimpse.server.telemetry.metrics import Metrics
+from tests import waiting
 from tests.server.batches.batches import CHAT, NEVER, answers, line, new_batch, requests
 
 LEASE_SECONDS = 0.2
@@ -214,6 +217,34 @@ async def test_an_answer_without_room_is_an_error_and_the_others_are_kept(store:
     assert await names(store) == {Kind.OUTPUT: ["r0", "r2"], Kind.ERROR: ["r1"]}
     (error,) = await answers(store, "batch_1", Kind.ERROR)
     assert (error["response"], error["error"]["code"]) == (None, "batch_store_full")
+
+
+async def test_answers_wait_for_a_disk_that_is_full_and_are_not_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, asked, looks = SqliteStore(tmp_path), Counter[str](), list[int]()
+    disk = SimpleNamespace(free=NEVER)
+
+    async def counting(_path: str, body: bytes, _call: CallContext) -> tuple[None, bytes]:
+        asked[json.loads(body)["n"]] += 1
+        return None, b"{}"
+
+    def usage(_folder: Path) -> SimpleNamespace:
+        looks.append(disk.free)
+        return disk
+
+    lines = b"".join(line(f"r{number}", body={"n": f"r{number}"}) for number in range(6))
+    await store.add(new_batch(), [lines], max_bytes=NEVER)
+    monkeypatch.setattr("shutil.disk_usage", usage)
+    disk.free = 16 << 20
+    async with running(runner(store, counting)):
+        await waiting.until(lambda: len(looks) > 12)
+        assert sum(asked.values()) == 4
+        disk.free = NEVER
+        record = await ended(store)
+    assert (record.status, set(asked.values())) == (Status.COMPLETED, {1})
+    assert await names(store) == {Kind.OUTPUT: [f"r{number}" for number in range(6)], Kind.ERROR: []}
+    await store.close()
 
 
 async def test_tenants_take_turns_and_hold_a_bounded_number_of_requests(store: BatchStore) -> None:
