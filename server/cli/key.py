@@ -22,7 +22,7 @@ def key(
     tenant
         Whose key it is: 1 to 128 ASCII characters without spaces. Several keys may belong to one tenant.
     admin
-        The key may also purge other tenants.
+        The key may also purge other tenants, and load LoRA adapters.
     stdin
         Read an existing key from standard input instead of making one.
     """

@@ -42,7 +42,13 @@ class AdapterHandlers:
             path=str(path),
             in_place=request.load_inplace,
         )
-        await self._change(message, call)
+        try:
+            await self._change(message, call)
+        except EngineError as error:
+            if error.code is not EngineErrorCode.UNSUPPORTED:
+                raise
+            self._check_new(request)  # of two at once that load the same name, the engine refuses one
+            raise InvalidRequest("lora_path", error.message) from error
         return model_pb2.LoadAdapterResponse(model=self._models.describe(name))
 
     async def unload(
@@ -93,7 +99,5 @@ class AdapterHandlers:
             _log.warning(
                 "adapter_refused", request=what, adapter=message.name, tenant=call.tenant.name, why=error.message
             )
-            if error.code is EngineErrorCode.UNSUPPORTED:
-                raise InvalidRequest("lora_path", error.message) from error
             raise
         _log.info("adapter_changed", request=what, adapter=message.name, tenant=call.tenant.name)

@@ -117,3 +117,19 @@ def test_an_adapter_is_loaded_replaced_and_unloaded_as_in_vllm(
         answer("later")
     with pytest.raises(NotFoundError, match="'later' does not exist"):
         post("/unload_lora_adapter", {"lora_name": "later"})
+
+
+def test_of_several_that_load_one_name_at_once_one_succeeds_and_the_others_hear_which_field_is_wrong(
+    stack: Stack, local_adapters: Path
+) -> None:
+    wire = model_pb2.LoadAdapterRequest(lora_name="once", lora_path=str(local_adapters / "tuned"))
+    with stack.channel() as channel:
+        models = model_pb2_grpc.ModelServiceStub(channel)
+        calls: list[Any] = [models.LoadAdapter.future(wire) for _ in range(6)]
+        models.UnloadAdapter(model_pb2.UnloadAdapterRequest(lora_name=sorted(calls, key=failed)[0].result().model.id))
+    message = "'lora_name': expected a name without an adapter, got 'once'; load_inplace replaces that"
+    assert [call.details() for call in calls if failed(call)] == [message] * 5
+
+
+def failed(call: Any) -> bool:
+    return call.code() is not grpc.StatusCode.OK
