@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from glimpse.identity.authentication import AuthenticationOptions
 from glimpse.identity.errors import IdentityConfigError
 from glimpse.identity.tenant import is_tenant_name
+from glimpse.identity.tls import check_authorities
 from glimpse.identity.watched_file import watch_flag
 
 # They take 0.2 s to import, which servers and gateways save that have no provider.
@@ -122,11 +123,8 @@ def _jwks_tls(options: AuthenticationOptions) -> ssl.SSLContext | None:
         return None
     if not (options.jwks_url or "").startswith("https://"):
         raise IdentityConfigError("'--jwt-jwks-ca': expected together with an https:// URL as --jwt-jwks")
-    try:
-        return ssl.create_default_context(cafile=options.jwt_jwks_ca)
-    except (OSError, ssl.SSLError) as error:
-        reason = error.strerror or type(error).__name__
-        raise IdentityConfigError(f"'--jwt-jwks-ca': expected a PEM file with certificates: {reason}") from error
+    check_authorities("--jwt-jwks-ca", options.jwt_jwks_ca)
+    return ssl.create_default_context(cafile=options.jwt_jwks_ca)
 
 
 class FetchedKeys:

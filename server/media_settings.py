@@ -12,7 +12,6 @@ from cyclopts import Parameter
 from pydantic import (
     BaseModel,
     ByteSize,
-    DirectoryPath,
     Field,
     FilePath,
     IPvAnyNetwork,
@@ -23,7 +22,7 @@ from pydantic import (
 from glimpse.media.kind import MediaKind, parse_limit
 from glimpse.media.shared.address import parse_store_url
 from glimpse.media.sources.policy import WEB_PORTS, host_name
-from glimpse.server.setting_types import FROZEN, Names, Port, Size
+from glimpse.server.setting_types import FROZEN, Folder, Lifetime, NamedPath, Names, Port, Size
 
 _Byte = Annotated[int, Field(ge=0, le=255)]
 
@@ -102,7 +101,7 @@ class MediaSettings(BaseModel):
     """Private network that media may be fetched from, such as 10.1.0.0/16; repeatable. Default: none."""
     allowed_media_ports: Annotated[tuple[Port, ...], Parameter(negative="")] = tuple(sorted(WEB_PORTS))
     """Port that media may be fetched from; repeatable."""
-    allowed_local_media_path: DirectoryPath | None = None
+    allowed_local_media_path: Folder | None = None
     """Folder whose files requests may name by file: URLs. Default: file: URLs are refused."""
     media_io_kwargs: MediaIoSettings = MediaIoSettings()
     """Defaults for reading media, as JSON: {"image": {"rgba_background_color": [0, 0, 0]}, "video": {"num_frames": 8}}.
@@ -141,13 +140,13 @@ class MediaSettings(BaseModel):
     """Memory for the media of all running requests, half of it for one client. More is refused as overloaded (429)."""
     upload_cache_bytes: Size = ByteSize(512 << 20)
     """Memory for uploads; the least recently used are evicted, of the tenant that has most. 0 refuses uploads."""
-    upload_ttl: Annotated[float, Field(gt=0)] = 3600.0
+    upload_ttl: Lifetime = 3600.0
     """Seconds after which an upload expires."""
     response_store_bytes: Size = ByteSize(128 << 20)
     """Memory for stored responses; the least recently used leave, of the tenant that has most. 0 stores none."""
-    response_ttl: Annotated[float, Field(gt=0)] = 3600.0
+    response_ttl: Lifetime = 3600.0
     """Seconds after which a stored response expires."""
-    state_folder: Path | None = None
+    state_folder: NamedPath | None = None
     """Folder that keeps uploads, stored responses and batches on disk, so that they outlive the server. Default: they
     are in memory, or in --media-store."""
     media_store: Annotated[str | None, Parameter(show_default=False)] = None
@@ -200,6 +199,14 @@ class MediaSettings(BaseModel):
         if others.data.get("media_store") is None and prefix != cls.model_fields["media_store_prefix"].default:
             raise ValueError("expected together with --media-store")
         return prefix
+
+    @field_validator("allowed_media_domains", "allowed_media_networks", "allowed_media_ports")
+    @classmethod
+    def _check_egress(cls, allowed: tuple[object, ...], others: ValidationInfo) -> tuple[object, ...]:
+        # Processes hand settings on whole, the defaults too.
+        if others.data.get("media_egress") == "off" and allowed != cls.model_fields[str(others.field_name)].default:
+            raise ValueError("expected with --media-egress on, got it with off, which fetches nothing")
+        return allowed
 
     @field_validator("allowed_media_domains")
     @classmethod

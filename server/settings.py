@@ -5,7 +5,7 @@ The docstring under a field is its help text. Nothing here opens a file or a soc
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
@@ -15,7 +15,6 @@ from cyclopts import Group, Parameter
 from pydantic import (
     BaseModel,
     ByteSize,
-    DirectoryPath,
     Field,
     IPvAnyNetwork,
     field_validator,
@@ -26,7 +25,7 @@ from glimpse.engine.protocol.option_values import read_units
 from glimpse.identity.authentication import NO_AUTHENTICATION, AuthenticationOptions
 from glimpse.identity.tls import PLAIN_TEXT, ListenerTls
 from glimpse.server.media_settings import MediaSettings
-from glimpse.server.setting_types import FROZEN, Names, Port, Size
+from glimpse.server.setting_types import FROZEN, Folder, Lifetime, NamedPath, Names, Port, Size
 
 ToolCallParser = Literal[
     "auto", "hermes", "llama", "mistral", "mistral_args", "phi4_mini", "gemma4", "glm45", "lfm2", "qwen3_coder", "json"
@@ -43,6 +42,11 @@ def _show_default(value: object) -> Any:
     if value is None:
         return None
     return ByteSize(value).human_readable() if isinstance(value, int) and value >= 1 << 20 else str(value)
+
+
+def _check_differ(names: Sequence[str]) -> None:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"expected different names, got {twice[0]!r} twice")
 
 
 class ListenSettings(BaseModel):
@@ -71,7 +75,7 @@ class ListenSettings(BaseModel):
         IPv6Network("::1/128"),
     )
     """Network whose proxies may give a client's address as x-glimpse-client-address; repeatable. Default: this host."""
-    body_in_flight_bytes: Size = ByteSize(512 << 20)
+    body_in_flight_bytes: Annotated[Size, Field(ge=1)] = ByteSize(512 << 20)
     """Memory for request bodies until their media are loaded, half of it for one client. More is refused (429)."""
     drain_delay: Annotated[float, Field(ge=0)] = 3.0
     """Seconds between reporting NOT_SERVING and closing the port on SIGTERM, so that proxies notice. None on Ctrl-C."""
@@ -111,14 +115,13 @@ class NameSettings(BaseModel):
     def _check_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         if not all(names):
             raise ValueError("expected a name, got ''")
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise ValueError(f"expected different names, got {twice[0]!r} twice")
+        _check_differ(names)
         return names
 
     @field_validator("model")
     @classmethod
     def _check_model(cls, model: str | None) -> str | None:
-        if model is not None and "/" not in model and not Path(model).expanduser().exists():
+        if model is not None and "/" not in model and not (model and Path(model).expanduser().exists()):
             raise ValueError("expected a folder or a GGUF file that exists, or an id of the hub: ORG/NAME")
         return model
 
@@ -128,16 +131,16 @@ class ModelSettings(BaseModel):
 
     model_config = FROZEN
 
-    mmproj: Path | None = None
+    mmproj: NamedPath | None = None
     """GGUF file with the encoder of a GGUF file's model. Default: the one named mmproj beside it that belongs to it."""
     companion: Names = ()
     """ID=FOLDER, where the checkpoint named ID in the model's config.json is a folder here; repeatable. Ultravox names
     its decoder and its encoder so. Default: ID is a folder, or a model on the Hugging Face Hub."""
     lora_modules: Names = ()
     """NAME=FOLDER, a LoRA adapter as PEFT saves it, and the name that requests give as `model` for it; repeatable."""
-    allowed_lora_path: DirectoryPath | None = None
+    allowed_lora_path: Folder | None = None
     """Folder below which administrators may load further LoRA adapters while the server runs. Default: nowhere."""
-    chat_template: Path | None = None
+    chat_template: NamedPath | None = None
     """File with a Jinja chat template, to use instead of the checkpoint's."""
     tool_template: Literal["auto", "off"] = "auto"
     """auto: show tools to Qwen2-VL and Qwen2.5-VL as to Qwen2.5, if the checkpoint's template ignores them. off: refuse
@@ -160,17 +163,16 @@ class ModelSettings(BaseModel):
         for companion in companions:
             if not all(companion.partition("=")):
                 raise ValueError(f"expected ID=FOLDER, got {companion!r}")
+        _check_differ([companion.partition("=")[0] for companion in companions])
         return companions
 
     @field_validator("lora_modules")
     @classmethod
     def _check_adapters(cls, adapters: tuple[str, ...]) -> tuple[str, ...]:
-        names = [adapter.partition("=")[0] for adapter in adapters]
-        for name, adapter in zip(names, adapters, strict=True):
+        for adapter in adapters:
             if not all(adapter.partition("=")) or adapter.startswith("{"):
                 raise ValueError(f"expected NAME=FOLDER, got {adapter!r}")
-            if names.count(name) > 1:
-                raise ValueError(f"expected different names, got {name!r} twice")
+        _check_differ([adapter.partition("=")[0] for adapter in adapters])
         return adapters
 
     @property
@@ -221,7 +223,7 @@ class AccessSettings(BaseModel):
 
     model_config = FROZEN
 
-    api_keys: Path | None = None
+    api_keys: NamedPath | None = None
     """File with the hashes of API keys and their tenants; `glimpse key` makes its lines. It is read again when it
     changes. Requests then need a key, except for health. Default: everyone may call."""
     authentication: Annotated[AuthenticationOptions, Parameter(name="*")] = NO_AUTHENTICATION
@@ -229,7 +231,7 @@ class AccessSettings(BaseModel):
     tenant_header: Annotated[bool, Parameter(negative="")] = False
     """Believe the tenant that a gateway sends as x-glimpse-tenant, if it is one of --trusted-proxies. The gateway must
     authenticate, and nobody else on those networks may reach this port."""
-    tenants: Path | None = None
+    tenants: NamedPath | None = None
     """TOML file with limits of tenants: requests, tokens, priority, media. It is read again when it changes. Default:
     only the server's own limits apply."""
 
@@ -241,7 +243,7 @@ class BatchSettings(BaseModel):
 
     batch_store_bytes: Size = ByteSize(1 << 30)
     """Disk, or memory, for the requests and answers of batches. 0 refuses batches."""
-    batch_ttl: Annotated[float, Field(gt=0)] = 7 * 86400.0
+    batch_ttl: Lifetime = 7 * 86400.0
     """Seconds for which a batch and its answers are kept after its end."""
     batch_requests: Annotated[int, Field(ge=1, le=1_000_000)] = 50_000
     """Most requests of a batch."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.checkpoint.text.media_inputs import embedding_spec, read_media
 from glimpse.engine.errors import CheckpointError
+from glimpse.identity.tls import check_authorities
 from glimpse.media.cache.byte_count import ByteCount
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.shared_media import SharedMedia
@@ -130,6 +131,7 @@ def build_media(
 
     Raises:
         CheckpointError: the checkpoint's preprocessor configuration is not supported, or does not allow an option.
+        IdentityConfigError: the file of `media_store_ca` has no certificates.
     """
     memory_budget = MemoryBudget(
         max_bytes=settings.media_in_flight_bytes,
@@ -256,6 +258,8 @@ def _shared_media(
 ) -> SharedMedia | None:
     if settings.media_store is None:
         return None
+    if settings.media_store_ca is not None:
+        check_authorities("--media-store-ca", settings.media_store_ca)
     from glimpse.media.shared.store import SharedStore  # noqa: PLC0415 - the Redis client takes 60 ms to import
 
     def changed(is_available: bool) -> None:

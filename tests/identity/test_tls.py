@@ -9,8 +9,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from glimpse.identity.authentication import AuthenticationOptions
 from glimpse.identity.errors import IdentityConfigError
 from glimpse.identity.tls import ListenerTls
+from glimpse.identity.tokens import build_verifier
 from tests.paths import ROOT
 
 FILES = ROOT / "tests" / "gateway" / "certificates"
@@ -61,10 +63,11 @@ def test_warns_of_certificates_that_are_not_valid_now(
     certificate, key = tmp_path / "tls.pem", tmp_path / "tls.key"
     write_certificate(certificate, key, *validity)
     ListenerTls(tls_certificate=certificate, tls_key=key, tls_client_ca=certificate).check()
+    build_verifier(AuthenticationOptions(jwt_jwks="https://issuer.example/jwks", jwt_jwks_ca=certificate))
     expected = [] if dates is None else [dates.format(*(f"{each:%Y-%m-%d %H:%M}" for each in validity))]
     assert caplog.messages == [
         f"'{flag}': the certificate of 'CN=example' in '{certificate}' {each} UTC; connections that need it fail"
-        for flag in ("--tls-certificate", "--tls-client-ca")
+        for flag in ("--tls-certificate", "--tls-client-ca", "--jwt-jwks-ca")
         for each in expected
     ]
 

@@ -137,6 +137,6 @@ def test_unusable_authority_is_refused(tmp_path: Path):
     for jwks in (None, "file", "http://issuer.example/jwks"):
         with pytest.raises(IdentityConfigError, match="'--jwt-jwks-ca': expected together with an https:// URL"):
             fetched_keys(jwks, CERTIFICATES / "ca.pem")
-    for path in (tmp_path / "ca", tmp_path / "none"):
-        with pytest.raises(IdentityConfigError, match="'--jwt-jwks-ca': expected a PEM file"):
+    for path, expected in ((tmp_path / "ca", "a PEM file"), (tmp_path / "none", "a file that exists")):
+        with pytest.raises(IdentityConfigError, match=f"'--jwt-jwks-ca': expected {expected}"):
             fetched_keys("https://issuer.example/jwks", path)

@@ -79,6 +79,11 @@ def test_option_reaches_the_engine_by_flag_and_by_environment(name: str, monkeyp
         ("--companion=org/llama", "'--companion': expected ID=FOLDER, got 'org/llama'"),
         ("--companion={id}", "'--companion': expected ID=FOLDER, got '{id}'"),
         ("--lora-modules=/adapter", "'--lora-modules': expected NAME=FOLDER, got '/adapter'"),
+        ("--model=", "'--model': expected a folder or a GGUF file that exists, or an id of the hub: ORG/NAME, got ''"),
+        ("--body-in-flight-bytes=0", "'--body-in-flight-bytes': expected at least 1, got '0'"),
+        ("--upload-ttl=inf", "'--upload-ttl': expected at most 3.1536e+09, got 'inf'"),
+        ("--response-ttl=inf", "'--response-ttl': expected at most 3.1536e+09, got 'inf'"),
+        ("--batch-ttl=inf", "'--batch-ttl': expected at most 3.1536e+09, got 'inf'"),
         ("--kv-cache-byte=1", "Did you mean --kv-cache-bytes?"),
     ],
 )
@@ -91,10 +96,23 @@ def test_refuses_a_wrong_flag_in_one_sentence(flag: str, message: str) -> None:
     assert "\n" not in text
 
 
-def test_names_of_a_model_differ() -> None:
+@pytest.mark.parametrize("flag", ["--served-model-name=a", "--companion=a=/x", "--lora-modules=a=/x"])
+def test_names_differ(flag: str) -> None:
     with pytest.raises(CycloptsError) as caught:
-        parsed("--served-model-name=a", "--served-model-name=b", "--served-model-name=a")
-    assert explain_flags(caught.value).startswith("'--served-model-name': expected different names, got 'a' twice")
+        parsed(flag, f"{flag}b", flag)
+    assert "': expected different names, got 'a' twice" in explain_flags(caught.value)
+
+
+@pytest.mark.parametrize(
+    "flag", ["--allowed-media-domains=a.b", "--allowed-media-networks=::/8", "--allowed-media-ports=81"]
+)
+def test_what_may_be_fetched_is_refused_where_nothing_is(flag: str) -> None:
+    assert parsed(flag)
+    with pytest.raises(CycloptsError) as caught:
+        parsed("--media-egress=off", flag)
+    name = flag.partition("=")[0]
+    message = f"'{name}': expected with --media-egress on, got it with off, which fetches nothing"
+    assert explain_flags(caught.value) == message
 
 
 def test_names_the_environment_variable_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,6 +209,21 @@ def test_parses_options_of_videos_and_processing() -> None:
 def test_parses_media_limits_as_json(video: str) -> None:
     limits = parsed(f'--limit-mm-per-prompt={{"image": 2, "video": {video}}}').media.max_media
     assert limits == {MediaKind.IMAGE: 2, MediaKind.VIDEO: 0, MediaKind.AUDIO: 4, MediaKind.DOCUMENT: 16}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["allowed-local-media-path", "allowed-lora-path", "state-folder", "chat-template", "mmproj", "api-keys", "tenants"],
+)
+def test_an_empty_path_is_not_the_working_directory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CycloptsError) as caught:
+        parsed(f"--{name}=")
+    assert explain_flags(caught.value) == f"'--{name}': expected a path, got ''"
+    variable = f"GLIMPSE_{name.upper().replace('-', '_')}"
+    monkeypatch.setenv(variable, "")
+    with pytest.raises(CycloptsError) as caught:
+        parsed()
+    assert explain_flags(caught.value) == f"'{variable}': expected a path, got ''"
 
 
 def test_local_media_path_must_be_a_folder(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ from glimpse.engine.worker.loading.resolve import (
     context_window,
     resolve_computing,
     resolve_device,
+    unused_options,
 )
 from glimpse.engine.worker.loading.weight_conversion import make_converter
 from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
@@ -154,6 +155,8 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
         set_threads(config)
     computing = resolve_computing(config, model_config, device, on_progress)
     dtype, backend, level = computing.dtype, computing.backend, computing.level
+    if rank == 0 and (unused := unused_options(config, computing)):
+        _log.warning("no effect on %s with %s kernels: %s", device.type, backend, ", ".join(unused))
     scheme = computing.scheme
     if config.quantization == "auto" and scheme is None:
         make_empty = partial(model_as_computed, path, model_config, computing, num_ranks=num_ranks)

@@ -132,6 +132,19 @@ def resolve_computing(
     return Computing(device=device, dtype=dtype, backend=backend, level=level, scheme=scheme, native=native)
 
 
+def unused_options(options: EngineOptions, computing: Computing) -> list[str]:
+    """Returns the flags that differ from their defaults and change nothing on this device and backend."""
+    is_cpu, defaults = computing.device.type == "cpu", EngineOptions()
+    is_unused = {
+        "gpu_memory_utilization": is_cpu,
+        "cuda_graphs": is_cpu,
+        "num_threads": not is_cpu,
+        "cpu_level": computing.backend != "native",
+    }
+    names = (name for name, unused in is_unused.items() if unused and getattr(options, name) != getattr(defaults, name))
+    return [f"--{name.replace('_', '-')}" for name in names]
+
+
 def context_window(options: EngineOptions, text: TextConfig) -> int:
     """Returns the most tokens of a sequence that the model and the options allow.
 

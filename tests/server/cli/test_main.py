@@ -132,12 +132,16 @@ def test_an_unknown_command_is_answered_with_the_one_that_is_meant(name: str, me
     assert result.stderr.startswith(f"glimpse: there is no command '{name}'; {meant}")
 
 
-def test_a_file_of_keys_that_cannot_be_used_is_a_wrong_flag(tmp_path: Path) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text("no hash\n")
-    result = glimpse("serve", f"--api-keys={keys}", "--port=0", "--metrics-port=0", "--no-spare-engine")
+@pytest.mark.parametrize(
+    "flags", [("--api-keys",), ("--media-store=rediss://127.0.0.1:1", "--media-store-ca")], ids=["keys", "authorities"]
+)
+def test_a_file_that_cannot_be_used_is_a_wrong_flag(flags: tuple[str, ...], tmp_path: Path) -> None:
+    *others, flag = flags
+    file = tmp_path / "file"
+    file.write_text("neither a hash nor a certificate\n")
+    result = glimpse("serve", *others, f"{flag}={file}", "--port=0", "--metrics-port=0", "--no-spare-engine")
     assert (result.returncode, result.stdout, "Traceback" in result.stderr) == (2, "", False)
-    assert "--api-keys" in result.stderr
+    assert f"'{flag}'" in result.stderr
 
 
 def test_up_says_how_to_serve_with_tls(tmp_path: Path) -> None:

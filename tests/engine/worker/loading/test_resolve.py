@@ -1,12 +1,13 @@
-"""The choice of the dtype on each device, for each backend."""
+"""The choice of the dtype on each device, for each backend, and the options that change nothing there."""
 
 from typing import Any
 
 import pytest
 import torch
 
+from glimpse.engine.protocol.config import EngineOptions
 from glimpse.engine.worker.loading import resolve
-from glimpse.engine.worker.loading.resolve import NativeAvailability, resolve_dtype
+from glimpse.engine.worker.loading.resolve import Computing, NativeAvailability, resolve_dtype, unused_options
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 STORED = ("float32", "bfloat16", "float16")
@@ -62,3 +63,19 @@ def test_dtype_is_bfloat16_on_a_processor_with_bfloat16_units(backend: str):
 @pytest.mark.parametrize("stored", STORED)
 def test_dtype_is_float32_where_torch_computes_without_bfloat16_units(stored: str):
     assert dtype("auto", stored=stored, device=CPU) is torch.float32
+
+
+@pytest.mark.parametrize(
+    ("device", "backend", "unused"),
+    [
+        (CPU, "native", ["--gpu-memory-utilization", "--cuda-graphs"]),
+        (CPU, "torch", ["--gpu-memory-utilization", "--cuda-graphs", "--cpu-level"]),
+        (CUDA, "triton", ["--num-threads", "--cpu-level"]),
+    ],
+)
+def test_options_that_change_nothing_are_told(device: torch.device, backend: Any, unused: list[str]):
+    native = NativeAvailability(device, None, lambda _stage, _fraction: None)
+    computing = Computing(device=device, dtype=torch.float32, backend=backend, level=None, scheme=None, native=native)
+    given = EngineOptions(gpu_memory_utilization=0.5, cuda_graphs=False, num_threads=2, cpu_level="avx2")
+    assert unused_options(given, computing) == unused
+    assert unused_options(EngineOptions(), computing) == []
