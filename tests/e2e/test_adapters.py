@@ -126,7 +126,7 @@ def test_of_several_that_load_one_name_at_once_one_succeeds_and_the_others_hear_
     with stack.channel() as channel:
         models = model_pb2_grpc.ModelServiceStub(channel)
         calls: list[Any] = [models.LoadAdapter.future(wire) for _ in range(6)]
-        models.UnloadAdapter(model_pb2.UnloadAdapterRequest(lora_name=sorted(calls, key=failed)[0].result().model.id))
+        models.UnloadAdapter(model_pb2.UnloadAdapterRequest(lora_name=min(calls, key=failed).result().model.id))
     message = "'lora_name': expected a name without an adapter, got 'once'; load_inplace replaces that"
     assert [call.details() for call in calls if failed(call)] == [message] * 5
 
