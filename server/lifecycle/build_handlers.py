@@ -107,6 +107,7 @@ def _generation_handlers(shared: _Shared, media: MediaComponents) -> Mapping[str
         "glimpse.v1.CompletionService.StreamCompletion": completions.stream,
         "glimpse.openai.v1.ResponsesService.CreateResponse": responses.create,
         "glimpse.openai.v1.ResponsesService.StreamResponse": responses.stream,
+        "glimpse.openai.v1.ResponsesService.CountInputTokens": responses.count_tokens,
         "glimpse.openai.v1.ResponsesService.GetResponse": responses.get,
         "glimpse.openai.v1.ResponsesService.DeleteResponse": responses.delete,
         "glimpse.openai.v1.ResponsesService.ListInputItems": responses.list_input_items,

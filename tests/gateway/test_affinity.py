@@ -474,7 +474,7 @@ async def test_methods_with_keys_come_from_the_protos() -> None:
     assert rest_templates() == {
         *(CHAT, "/v1/completions", "/chat/completions", "/completions"),
         *(MESSAGES, f"{MESSAGES}/count_tokens", "/messages", "/messages/count_tokens"),
-        *("/v1/responses", "/responses"),
+        *("/v1/responses", "/responses", "/v1/responses/input_tokens", "/responses/input_tokens"),
         *(
             f"{version}/responses/{{response_id}}{part}"
             for version in ("/v1", "")

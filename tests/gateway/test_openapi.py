@@ -81,6 +81,7 @@ def test_the_typed_methods_have_a_valid_document_of_their_own() -> None:
 def test_paths_match_the_facade() -> None:
     assert {path: list(item) for path, item in _DOCUMENT["paths"].items()} == {
         "/v1/responses": ["post"],
+        "/v1/responses/input_tokens": ["post"],
         "/v1/responses/{response_id}": ["get", "delete"],
         "/v1/responses/{response_id}/input_items": ["get"],
         "/v1/responses/{response_id}/cancel": ["post"],

@@ -10,7 +10,7 @@ import grpc
 from glimpse.openai.v1 import responses_pb2
 from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run_sized
-from glimpse.server.dialects.responses.request import to_chat
+from glimpse.server.dialects.responses.request import to_chat, to_count
 from glimpse.server.dialects.responses.response import ResponseRenderer, begin_response, render_response
 from glimpse.server.dialects.responses.stored import Recording, StoredResponses, item_id, response_name
 from glimpse.server.errors import InvalidRequest
@@ -23,6 +23,7 @@ from glimpse.server.rpc.failure import FailedRpcError
 from glimpse.server.rpc.text_chunks import TextChunk
 from glimpse.server.services.chat import ChatHandlers
 from glimpse.streams import Stream
+from glimpse.v1 import chat_pb2
 
 _Event = responses_pb2.StreamResponseResponse | TextChunk
 _MAX_LISTED = 20
@@ -95,6 +96,15 @@ class ResponsesHandlers:
                 yield event
             raise FailedRpcError(failure) from error
 
+    async def count_tokens(
+        self, request: responses_pb2.CreateResponseRequest, call: CallContext
+    ) -> responses_pb2.CountInputTokensResponse:
+        history = await self._prepare(request, call)
+        count = await call.parse(self._begin_count, request, history, call)
+        del request, history  # which have the media's bytes
+        counted = await self.chat.count_tokens(count, call)
+        return responses_pb2.CountInputTokensResponse(input_tokens=counted.prompt_tokens)
+
     async def get(self, request: responses_pb2.GetResponseRequest, call: CallContext) -> responses_pb2.Response:
         check_bounds(request)
         if request.stream:
@@ -146,6 +156,17 @@ class ResponsesHandlers:
         call.adapted |= adapted  # errors until now name what was sent
         head, chat = self.chat.begin(adapted_request, call, streaming=streaming)
         return begin_response(request, head, chat.generation.sampling, response_name(call)), chat
+
+    def _begin_count(
+        self,
+        request: responses_pb2.CreateResponseRequest,
+        history: Iterable[responses_pb2.StoredResponse],
+        call: CallContext,
+    ) -> chat_pb2.CountTokensRequest:
+        adapted: dict[str, str] = {}
+        count = to_count(request, history, adapted)
+        call.adapted |= adapted
+        return count
 
 
 def _page(

@@ -50,10 +50,40 @@ def to_chat(
     Raises:
         InvalidRequest: an item or a part stands where it cannot.
     """
-    chat = chat_pb2.CreateChatCompletionRequest(reasoning_effort=request.reasoning.effort)
+    chat = chat_pb2.CreateChatCompletionRequest()
+    _add_prompt(request, history, chat, adapted)
+    for name, own in _SAMPLING.items():
+        if request.HasField(name):
+            setattr(chat.generation, own, getattr(request, name))
+    _add_logprobs(request, chat, ignored)
+    if request.tools and request.HasField("parallel_tool_calls"):  # without tools it asks for nothing
+        chat.parallel_tool_calls = request.parallel_tool_calls
+    if request.text.HasField("format"):
+        _copy_choice(request.text.format, "format", chat.response_format)
+    return chat
+
+
+def to_count(
+    request: responses_pb2.CreateResponseRequest,
+    history: Iterable[responses_pb2.StoredResponse],
+    adapted: dict[str, str],
+) -> chat_pb2.CountTokensRequest:
+    """Returns the request to count the conversation's tokens. The arguments are those of `to_chat`."""
+    count = chat_pb2.CountTokensRequest()
+    _add_prompt(request, history, count, adapted)
+    return count
+
+
+def _add_prompt(
+    request: responses_pb2.CreateResponseRequest,
+    history: Iterable[responses_pb2.StoredResponse],
+    chat: chat_pb2.CreateChatCompletionRequest | chat_pb2.CountTokensRequest,
+    adapted: dict[str, str],
+) -> None:
     adapted |= _PATHS
     if request.HasField("model"):
         chat.model = request.model
+    chat.reasoning_effort = request.reasoning.effort
     writer = ConversationWriter(chat.messages, adapted)
     if request.instructions:
         writer.add_text(content_pb2.ROLE_SYSTEM, request.instructions, "instructions")
@@ -64,14 +94,7 @@ def to_chat(
         writer.add_text(content_pb2.ROLE_USER, request.input.text, "input.text")
     for index, item in enumerate(request.input.items.items):
         writer.add(item, f"input.items.items[{index}]")
-    for name, own in _SAMPLING.items():
-        if request.HasField(name):
-            setattr(chat.generation, own, getattr(request, name))
-    _add_logprobs(request, chat, ignored)
     _add_tools(request, chat)
-    if request.text.HasField("format"):
-        _copy_choice(request.text.format, "format", chat.response_format)
-    return chat
 
 
 def _add_logprobs(
@@ -90,12 +113,13 @@ def _add_logprobs(
         ignored.append("top_logprobs")
 
 
-def _add_tools(request: responses_pb2.CreateResponseRequest, chat: chat_pb2.CreateChatCompletionRequest) -> None:
-    """Adds the tools and the choice. Without tools, "auto" and `parallel_tool_calls` ask for nothing."""
+def _add_tools(
+    request: responses_pb2.CreateResponseRequest,
+    chat: chat_pb2.CreateChatCompletionRequest | chat_pb2.CountTokensRequest,
+) -> None:
+    """Adds the tools and the choice. Without tools, "auto" asks for nothing."""
     for tool in request.tools:
         _copy_choice(tool, "tool", chat.tools.add())
-    if request.tools and request.HasField("parallel_tool_calls"):
-        chat.parallel_tool_calls = request.parallel_tool_calls
     choice = request.tool_choice
     match choice.WhichOneof("choice"):
         case "mode" if request.tools or choice.mode != chat_pb2.TOOL_CHOICE_MODE_AUTO:

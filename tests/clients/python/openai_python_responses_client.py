@@ -77,8 +77,10 @@ def tool(task: Task) -> Outcome:
 
 
 def check_stored(task: Task, asked: Any, answer: Any, outputs: Any) -> None:
-    """Goes on from a stored response, and reads, lists and deletes it."""
+    """Goes on from a stored response, counts its tokens, and reads, lists and deletes it."""
     client = responses(task)
+    following = {"model": task.model, "input": outputs, "previous_response_id": asked.id, "tools": [TOOL]}
+    assert client.input_tokens.count(**following).input_tokens == answer.usage.input_tokens
     same = client.create(**options(task, input=outputs, previous_response_id=asked.id, tools=[TOOL]))
     assert same.output_text == answer.output_text
     assert client.retrieve(asked.id) == asked

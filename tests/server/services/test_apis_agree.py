@@ -24,7 +24,7 @@ from glimpse.v1 import chat_pb2, chat_pb2_grpc
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE
 from tests.engine.offline.llm_inputs import load
 from tests.protos.compiled import FILES, file_descriptor_set, message_class
-from tests.server.requests import png, post_json
+from tests.server.requests import json_bodies, png, post_json
 from tests.server.serving import served
 
 DATA = base64.b64encode(png()).decode()
@@ -196,7 +196,12 @@ def responses_answer(channel: grpc.Channel, members: Mapping[str, Any]) -> Answe
         "max_output_tokens": MAX_TOKENS,
         **members,
     }
-    told = post_json(openai_pb2_grpc.OpenAIServiceStub(channel).CreateResponse, body)
+    stub: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
+    told = post_json(stub.CreateResponse, body)
+    assert json.loads(stub.CountInputTokens(json_bodies(body)).data) == {
+        "object": "response.input_tokens",
+        "input_tokens": told["usage"]["input_tokens"],
+    }
     parts = [part for item in told["output"] for part in item.get("content", ())]
     return Answer(
         num_prompt_tokens=told["usage"]["input_tokens"],

@@ -55,6 +55,11 @@ class OpenAIServiceStub:
                 request_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
                 response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
                 _registered_method=True)
+        self.CountInputTokens = channel.stream_unary(
+                '/glimpse.openai.v1.OpenAIService/CountInputTokens',
+                request_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+                response_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                _registered_method=True)
         self.GetResponse = channel.unary_unary(
                 '/glimpse.openai.v1.OpenAIService/GetResponse',
                 request_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.GetResponseRequest.SerializeToString,
@@ -192,6 +197,13 @@ class OpenAIServiceServicer:
     def CreateResponse(self, request_iterator, context):
         """Answers a conversation, in the form of the Responses API. Returns JSON, or server-sent events if the body contains
         `"stream": true`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CountInputTokens(self, request_iterator, context):
+        """Counts the tokens of a conversation, which is that of a request to `/v1/responses`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -371,6 +383,11 @@ def add_OpenAIServiceServicer_to_server(servicer, server):
                     request_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
                     response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
             ),
+            'CountInputTokens': grpc.stream_unary_rpc_method_handler(
+                    servicer.CountInputTokens,
+                    request_deserializer=google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+                    response_serializer=google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            ),
             'GetResponse': grpc.unary_unary_rpc_method_handler(
                     servicer.GetResponse,
                     request_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.GetResponseRequest.FromString,
@@ -546,6 +563,33 @@ class OpenAIService:
             request_iterator,
             target,
             '/glimpse.openai.v1.OpenAIService/CreateResponse',
+            google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
+            google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CountInputTokens(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/glimpse.openai.v1.OpenAIService/CountInputTokens',
             google_dot_api_dot_httpbody__pb2.HttpBody.SerializeToString,
             google_dot_api_dot_httpbody__pb2.HttpBody.FromString,
             options,

@@ -89,6 +89,12 @@ class CreateResponseRequest(_message.Message):
     previous_response_id: str
     def __init__(self, model: _Optional[str] = ..., input: _Optional[_Union[ResponseInput, _Mapping]] = ..., instructions: _Optional[str] = ..., max_output_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., text: _Optional[_Union[ResponseTextOptions, _Mapping]] = ..., tools: _Optional[_Iterable[_Union[ResponseTool, _Mapping]]] = ..., tool_choice: _Optional[_Union[ResponseToolChoice, _Mapping]] = ..., parallel_tool_calls: _Optional[bool] = ..., reasoning: _Optional[_Union[ResponseReasoningOptions, _Mapping]] = ..., include: _Optional[_Iterable[str]] = ..., top_logprobs: _Optional[int] = ..., metadata: _Optional[_Mapping[str, str]] = ..., prompt_cache_key: _Optional[str] = ..., service_tier: _Optional[_Union[_chat_pb2.ServiceTier, str]] = ..., user: _Optional[str] = ..., safety_identifier: _Optional[str] = ..., store: _Optional[bool] = ..., previous_response_id: _Optional[str] = ...) -> None: ...
 
+class CountInputTokensResponse(_message.Message):
+    __slots__ = ("input_tokens",)
+    INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    input_tokens: int
+    def __init__(self, input_tokens: _Optional[int] = ...) -> None: ...
+
 class ResponseInput(_message.Message):
     __slots__ = ("text", "items")
     TEXT_FIELD_NUMBER: _ClassVar[int]

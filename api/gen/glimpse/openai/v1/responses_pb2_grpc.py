@@ -46,6 +46,11 @@ class ResponsesServiceStub:
                 request_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.CreateResponseRequest.SerializeToString,
                 response_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.StreamResponseResponse.FromString,
                 _registered_method=True)
+        self.CountInputTokens = channel.unary_unary(
+                '/glimpse.openai.v1.ResponsesService/CountInputTokens',
+                request_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.CreateResponseRequest.SerializeToString,
+                response_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.CountInputTokensResponse.FromString,
+                _registered_method=True)
         self.GetResponse = channel.unary_unary(
                 '/glimpse.openai.v1.ResponsesService/GetResponse',
                 request_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.GetResponseRequest.SerializeToString,
@@ -82,6 +87,13 @@ class ResponsesServiceServicer:
 
     def StreamResponse(self, request, context):
         """Answers a conversation with events.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CountInputTokens(self, request, context):
+        """Counts the tokens of a conversation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -127,6 +139,11 @@ def add_ResponsesServiceServicer_to_server(servicer, server):
                     servicer.StreamResponse,
                     request_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.CreateResponseRequest.FromString,
                     response_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.StreamResponseResponse.SerializeToString,
+            ),
+            'CountInputTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.CountInputTokens,
+                    request_deserializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.CreateResponseRequest.FromString,
+                    response_serializer=glimpse_dot_openai_dot_v1_dot_responses__pb2.CountInputTokensResponse.SerializeToString,
             ),
             'GetResponse': grpc.unary_unary_rpc_method_handler(
                     servicer.GetResponse,
@@ -205,6 +222,33 @@ class ResponsesService:
             '/glimpse.openai.v1.ResponsesService/StreamResponse',
             glimpse_dot_openai_dot_v1_dot_responses__pb2.CreateResponseRequest.SerializeToString,
             glimpse_dot_openai_dot_v1_dot_responses__pb2.StreamResponseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CountInputTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.openai.v1.ResponsesService/CountInputTokens',
+            glimpse_dot_openai_dot_v1_dot_responses__pb2.CreateResponseRequest.SerializeToString,
+            glimpse_dot_openai_dot_v1_dot_responses__pb2.CountInputTokensResponse.FromString,
             options,
             channel_credentials,
             insecure,
