@@ -69,7 +69,7 @@ class AdapterTable:
         self._store = store
         self._max_adapters = max_adapters
         self._queue = deque[LoadAdapter]()
-        self._staging: Future[bytes] | None = None
+        self._staging: tuple[LoadAdapter, Future[bytes]] | None = None  # what is read, and the request for it
         self._leaving = set[bytes]()  # digests without a name, of which requests may run
 
     @property
@@ -118,13 +118,16 @@ class AdapterTable:
             if self._staging is None and (refusal := self._refusal(request)) is not None:
                 events.append(error_event(self._queue.popleft().request_id, refusal))
                 continue
-            staging = self._staging = self._staging or self._store.stage(request.name, request.path)
+            reason, staging = self._staging = self._staging or (request, self._store.stage(request.name, request.path))
             if may_wait and not events:
                 wait([staging], timeout=_WAIT_SECONDS)
             if not staging.done():
                 break
-            self._queue.popleft()
             self._staging = None
+            if reason is not request:  # it was cancelled
+                self._store.put(b"")
+                continue
+            self._queue.popleft()
             events.append(self._end(request, staging))
         return events
 

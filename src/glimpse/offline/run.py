@@ -154,13 +154,20 @@ def run_embeddings(core: Core, requests: Sequence[Embed], *, progress: bool) -> 
 
 
 def change_adapters(core: Core, request: LoadAdapter | UnloadAdapter) -> tuple[str, ...]:
-    """Loads or unloads an adapter and returns the names of all. Raises EngineError if the engine refused it."""
+    """Loads or unloads an adapter and returns the names of all. Leaves no request in the core, even on failure.
+
+    Raises:
+        EngineError: the engine refused it.
+    """
     names: tuple[str, ...] = ()
-    core.change_adapters(request)
-    while core.has_work:
-        step = core.step()
-        _raise_failure(step.events)
-        names = names if step.adapters is None else tuple(step.adapters)
+    try:
+        core.change_adapters(request)
+        while core.has_work:
+            step = core.step()
+            _raise_failure(step.events)
+            names = names if step.adapters is None else tuple(step.adapters)
+    finally:
+        core.shutdown()
     return names
 
 

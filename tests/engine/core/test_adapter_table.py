@@ -120,3 +120,13 @@ def test_requests_that_wait_end_once(table: AdapterTable, store: Store) -> None:
     table.advance(may_wait=False)
     assert [(event.request_id, event.finish) for event in table.end_all()] == [("c", FinishReason.CANCELLED)]
     assert not table.is_loading
+
+
+def test_what_is_read_for_a_cancelled_request_is_not_loaded_for_the_next(table: AdapterTable, store: Store) -> None:
+    table.load(LoadAdapter(request_id="a", name="a", path="slow"))
+    assert table.advance(may_wait=False) == []
+    table.end_all()
+    assert store.reading is not None
+    store.reading.set_result(b"one")
+    assert load(table, "b", "two").finish is FinishReason.STOP
+    assert (table.digests, store.present) == ({"b": b"two"}, [b"two"])

@@ -1,12 +1,15 @@
 """LoRA adapters in the offline API: answers, choices, scores and embeddings of merged weights, prefixes apart."""
 
 import os
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from glimpse.engine.core.core import Core
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.worker.loading.adapters.adapter_store import EngineAdapters
 from glimpse.offline.llm import LLM, InputError, SamplingParams
 from tests.checkpoints.lora import make_adapter, merged
 from tests.engine.offline.llm_inputs import IMAGE, image_pil, load, text, user
@@ -93,6 +96,27 @@ def test_adapters_are_loaded_replaced_and_unloaded_between_calls(
     for call in (lambda: llm.unload_adapter("c"), lambda: answer(llm, "c")):
         with pytest.raises(InputError, match="expected 'a', 'b', got 'c'"):
             call()
+
+
+def test_an_interrupted_load_leaves_nothing_behind(
+    llm: LLM, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, step = Future[bytes](), Core.step
+
+    def interrupted(core: Core) -> None:
+        step(core)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EngineAdapters, "stage", lambda *_: reading)
+        patch.setattr(Core, "step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            llm.load_adapter("c", folders["a"])
+    reading.set_result(b"that of a")
+    expected = llm.generate(PROMPT, GREEDY, adapter="b")[0].outputs[0].text
+    llm.load_adapter("c", folders["b"])
+    assert llm.generate(PROMPT, GREEDY, adapter="c")[0].outputs[0].text == expected
+    llm.unload_adapter("c")
 
 
 def test_unknown_adapters_are_refused(llm: LLM, tiny_checkpoint: Path, tmp_path: Path) -> None:
