@@ -93,6 +93,20 @@ local function mark_form(handle, headers)
   if form == "anthropic" then metadata:set("glimpse.error", "request_id", headers:get("x-request-id")) end
 end
 
+-- Envoy and the server's gRPC library end an RPC when its deadline passes, within its body: clients would not hear why if the server
+-- did so later. They get more time, and the server hears how much.
+local GRACE_SECONDS = 3
+
+local MILLISECONDS = { H = 3600000, M = 60000, S = 1000, m = 1, u = 0.001, n = 0.000001 }
+
+local function extend_deadline(headers, timeout)
+  local milliseconds = math.ceil(tonumber(timeout:sub(1, -2)) * MILLISECONDS[timeout:sub(-1)]) + 1000 * GRACE_SECONDS
+  if milliseconds < 100000000 then
+    headers:replace("grpc-timeout", string.format("%dm", milliseconds))
+    headers:replace("x-glimpse-deadline-grace", tostring(GRACE_SECONDS))
+  end
+end
+
 -- Headers of REST requests that the server or its gRPC library could only misread.
 local function check_rest(headers)
   local encoding, timeout = headers:get("content-encoding"), headers:get("grpc-timeout")
@@ -102,6 +116,7 @@ local function check_rest(headers)
   if timeout and not (#timeout <= 9 and timeout:find("^%d+[HMSmun]$")) then
     return 400, "'grpc-timeout': expected 1 to 8 digits and a unit (H, M, S, m, u or n), got '" .. timeout:sub(1, 100) .. "'"
   end
+  if timeout then extend_deadline(headers, timeout) end
 end
 
 -- Returns the status and the message of a refusal.

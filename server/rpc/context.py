@@ -28,6 +28,9 @@ KEY_HEADER = "x-prompt-cache-key"
 CODEC_HEADER = "x-glimpse-codec"
 """Set by the gateway on requests that it made of Connect's, or of REST requests of typed methods: how their messages
 are encoded."""
+GRACE_HEADER = "x-glimpse-deadline-grace"
+"""Set by the gateway on REST requests: the seconds for which their RPCs outlive their deadlines, so that the server can
+say that these have passed."""
 PATH_HEADER = "x-envoy-original-path"
 """Set by Envoy on requests that it made of REST requests."""
 
@@ -118,9 +121,14 @@ def request_id(context: grpc.aio.ServicerContext[Any, Any]) -> str:
     return chosen if chosen is not None and _ACCEPTED_ID.fullmatch(chosen) else new_request_id()
 
 
-def deadline(time_remaining_seconds: float | None) -> float | None:
-    """Returns the time by which the response must be ready; None: the client set no deadline."""
+def deadline(time_remaining_seconds: float | None, grace: str | None = None) -> float | None:
+    """Returns the time by which the response must be ready; None: the client set no deadline.
+
+    `grace`: value of the header with which the gateway says that it has added to the client's time.
+    """
     if time_remaining_seconds is None:
         return None
     margin = min(time_remaining_seconds * _DEADLINE_MARGIN, _MAX_DEADLINE_MARGIN_SECONDS)
+    if grace is not None and grace.isdecimal():
+        margin = float(grace)
     return asyncio.get_running_loop().time() + time_remaining_seconds - margin

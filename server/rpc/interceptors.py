@@ -24,7 +24,7 @@ from glimpse.server.call.body_budget import BodyReservation
 from glimpse.server.call.context import CallContext
 from glimpse.server.errors import ServerStoppingError
 from glimpse.server.rpc.client_identity import ClientIdentifier
-from glimpse.server.rpc.context import CODEC_HEADER, KEY_HEADER, Rpc, deadline, metadata_value, request_id
+from glimpse.server.rpc.context import CODEC_HEADER, GRACE_HEADER, KEY_HEADER, Rpc, deadline, metadata_value, request_id
 from glimpse.server.rpc.errors import abort, to_status
 from glimpse.server.rpc.failure import ErrorDocument
 from glimpse.server.rpc.load_meter import REPORT_TRAILER, LoadMeter
@@ -133,7 +133,8 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             identity, refusal = Identity(Tenant(), is_admin=False), error
         name = identity.tenant.name
         client = self._clients.of_tenant(name) if name else self._clients.identify(metadata, peer)
-        ends, codec = deadline(context.time_remaining()), metadata_value(context, CODEC_HEADER)
+        ends = deadline(context.time_remaining(), metadata_value(context, GRACE_HEADER))
+        codec = metadata_value(context, CODEC_HEADER)
         call = CallContext(
             request_id=request_id(context),
             routing_key=metadata_value(context, KEY_HEADER) or "",

@@ -15,7 +15,7 @@ from google.api.httpbody_pb2 import HttpBody
 from glimpse.gateway import descriptors
 from glimpse.gateway.config import GatewayOptions
 from glimpse.gateway.run import Envoy
-from glimpse.server.rpc.context import PATH_HEADER
+from glimpse.server.rpc.context import GRACE_HEADER, PATH_HEADER
 from tests.gateway.backend import Backend, Context, Requests, echo, event, read
 from tests.gateway.conftest import ANY_PORT
 
@@ -165,18 +165,40 @@ async def test_disconnect_before_the_first_byte_cancels_the_rpc(envoy: Envoy, ba
     await asyncio.wait_for(backend.cancelled.wait(), 5)
 
 
-async def test_deadline_during_a_stream_cancels_the_rpc(http: aiohttp.ClientSession, backend: Backend) -> None:
+@pytest.mark.parametrize("limit", ["1S", "900m", "900000u"])
+async def test_the_server_has_time_to_say_that_the_deadline_has_passed(
+    http: aiohttp.ClientSession, backend: Backend, limit: str
+) -> None:
+    async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        yield event("first")
+        remaining = context.time_remaining()
+        assert remaining is not None
+        await asyncio.sleep(max(0.0, remaining - float(backend.metadata[GRACE_HEADER])))
+        yield event("last")
+
+    backend.script = script
+    async with http.post(CHAT, data=b"{}", headers={"grpc-timeout": limit}) as answer:
+        assert await answer.read() == event("first").data + event("last").data
+
+
+async def test_after_that_time_the_gateway_ends_the_stream(http: aiohttp.ClientSession, backend: Backend) -> None:
     async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
         yield event("first")
         await asyncio.sleep(60)
 
     backend.script = script
     async with http.post(CHAT, data=b"{}", headers={"grpc-timeout": "200m"}) as answer:
-        # Envoy breaks the body; if the server's gRPC library is first, the body ends. (Glimpse's server ends the stream
-        # with an error before the deadline.)
+        # Envoy breaks the body; if the server's gRPC library is first, the body ends.
         with contextlib.suppress(aiohttp.ClientPayloadError):
-            assert await asyncio.wait_for(answer.read(), 10) == event("first").data
+            assert await answer.read() == event("first").data
     await asyncio.wait_for(backend.cancelled.wait(), 10)
+
+
+@pytest.mark.parametrize("limit", ["100H", "99999999M"])
+async def test_distant_deadlines_stay_as_they_are(http: aiohttp.ClientSession, backend: Backend, limit: str) -> None:
+    async with http.post(CHAT, data=b"{}", headers={"grpc-timeout": limit}) as answer:
+        assert answer.status == 200
+    assert GRACE_HEADER not in backend.metadata
 
 
 @pytest.mark.parametrize(

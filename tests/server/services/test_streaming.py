@@ -11,6 +11,7 @@ import pytest
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.server.rpc.context import GRACE_HEADER
 from glimpse.v1 import chat_pb2_grpc, completion_pb2, completion_pb2_grpc
 from tests.checkpoints.qwen2_vl import PLAIN_TOKENS
 from tests.e2e.stack import read_metric
@@ -88,6 +89,17 @@ async def test_slow_reader_receives_fewer_and_larger_chunks(
             pieces.append(piece)
     assert "".join(map(text_of, pieces)) == SECOND_TOKEN * FLOOD_TOKENS
     assert len(pieces) < FLOOD_TOKENS
+
+
+async def test_time_that_the_gateway_adds_is_for_the_server_s_last_word(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True}
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
+        await server.ready()
+        openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
+        metadata = [("x-request-id", "hold-1"), (GRACE_HEADER, "600")]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await openai.CreateChatCompletion(json_bodies(body), metadata=metadata, timeout=600).read()
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 async def test_headers_come_first_where_the_first_token_is_part_of_a_character(tiny_checkpoint: Path) -> None:
