@@ -54,10 +54,12 @@ class Lfm2(Model):
 
     def split_weight(self, name: str, tensor: Tensor, text: TextConfig) -> Iterable[tuple[str, Tensor]]:
         """See `Model.split_weight`. Names of the decoder change, and the order of a patch's numbers: pixel by pixel in
-        checkpoints, channel by channel here and in GGUF files, where they have three dimensions."""
-        if name == _PATCHES and tensor.dim() == 2 and isinstance(self.encoder, FlexEncoder):
+        checkpoints, channel by channel here and in GGUF files, where they have three dimensions. Matrices of adapters
+        have none of these numbers."""
+        if name == _PATCHES and isinstance(self.encoder, FlexEncoder):
             side = self.encoder.config.vit.patch_size
-            tensor = tensor.unflatten(1, (side, side, 3)).permute(0, 3, 1, 2)
+            if tensor.shape[1:] == (3 * side**2,):
+                tensor = tensor.unflatten(1, (side, side, 3)).permute(0, 3, 1, 2)
         if name.startswith("model."):
             name = _MODULE.sub(lambda found: _NAMES[found[0]], name)
         return super().split_weight(name, tensor, text)

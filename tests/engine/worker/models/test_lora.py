@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import Quantization
 from glimpse.engine.worker.native.library import Level
+from tests.checkpoints.lfm2 import make_lfm2_vl_checkpoint
 from tests.checkpoints.llava import make_llava_checkpoint
 from tests.checkpoints.lora import PROJECTIONS, make_adapter, merged
 from tests.checkpoints.qwen2_vl import make_checkpoint
@@ -218,6 +219,13 @@ def test_refuses_convolutions_of_the_encoder_by_name(tmp_path: Path, tiny_checkp
     save_file(tensors, adapter / "adapter_model.safetensors")
     with pytest.raises(CheckpointError, match=r"linears of the encoder, .* got 'visual.patch_embed.proj'"):
         Harness(tiny_checkpoint, adapters={"a": adapter})
+
+
+def test_refuses_linears_of_patches_by_name(tmp_path: Path) -> None:
+    path = make_lfm2_vl_checkpoint(tmp_path / "base")
+    adapter = make_adapter(tmp_path / "adapter", path, targets=r".*\.patch_embedding")
+    with pytest.raises(CheckpointError, match=r"linears of the encoder, .* got '.*\.patch_embedding'"):
+        Harness(path, adapters={"a": adapter})
 
 
 def test_refuses_matrices_of_another_model(tmp_path: Path, tiny_checkpoint: Path) -> None:
