@@ -7,7 +7,6 @@ A server may connect to a public address on behalf of any client. The tables are
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 IPAddress = IPv4Address | IPv6Address
-IPNetwork = IPv4Network | IPv6Network
 
 _IPV4_NOT_PUBLIC = tuple(
     IPv4Network(network)

@@ -1,39 +1,12 @@
 """Messages between the front end and its fetcher process. The policy comes first."""
 
-from ipaddress import ip_network
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from glimpse.frames import Frames
 from glimpse.media.errors import MediaErrorCode
 from glimpse.media.sources.policy import FetchPolicy
-
-
-class PolicyMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A `FetchPolicy`."""
-
-    enabled: bool
-    allowed_domains: frozenset[str] | None
-    allowed_networks: tuple[str, ...]
-    allowed_ports: frozenset[int] | None
-
-    @classmethod
-    def of(cls, policy: FetchPolicy) -> Self:
-        return cls(
-            enabled=policy.enabled,
-            allowed_domains=policy.allowed_domains,
-            allowed_networks=tuple(map(str, policy.allowed_networks)),
-            allowed_ports=policy.allowed_ports,
-        )
-
-    def policy(self) -> FetchPolicy:
-        return FetchPolicy(
-            enabled=self.enabled,
-            allowed_domains=self.allowed_domains,
-            allowed_networks=tuple(map(ip_network, self.allowed_networks)),
-            allowed_ports=self.allowed_ports,
-        )
 
 
 class StartFetch(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
@@ -83,6 +56,6 @@ Command: TypeAlias = StartFetch | CancelFetch
 Ended: TypeAlias = FetchCompleted | FetchFailed | FetchCancelled
 """Each fetch ends with one of these."""
 
-POLICIES = Frames[PolicyMessage](PolicyMessage)
+POLICIES = Frames[FetchPolicy](FetchPolicy)
 COMMANDS = Frames[Command](Command)
 EVENTS = Frames[FilePiece | Ended](FilePiece | Ended, max_bytes=1 << 20)

@@ -56,7 +56,7 @@ async def _serve(connection: socket.socket) -> None:
     reader, writer = await asyncio.open_unix_connection(sock=connection)
     with contextlib.suppress(ConnectionError):
         policy = await POLICIES.receive(reader)
-        fetcher = None if policy is None else _Fetcher(policy.policy(), writer)
+        fetcher = None if policy is None else _Fetcher(policy, writer)
         while fetcher is not None and (command := await COMMANDS.receive(reader)) is not None:
             match command:
                 case StartFetch():

@@ -22,7 +22,6 @@ from glimpse.media.sources.fetch_messages import (
     FetchCompleted,
     FetchFailed,
     FilePiece,
-    PolicyMessage,
     StartFetch,
 )
 from glimpse.media.sources.fetched import PIECE_BYTES, Fetched, timed_out
@@ -163,7 +162,7 @@ class _FetcherProcess:
             except BaseException:
                 writer.close()
                 raise
-        writer.write(framed(PolicyMessage.of(policy)))
+        writer.write(framed(policy))
         return cls(process, reader, writer)
 
     async def fetch(self, start: StartFetch, file: _File) -> Ended | None:

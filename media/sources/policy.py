@@ -1,12 +1,15 @@
-"""Policy for fetching media: rules on URLs and addresses. Pure; `glimpse.media.sources.fetch` opens the connections."""
+"""Policy for fetching media: rules on URLs and addresses. Pure; `glimpse.media.sources.fetch` opens the connections.
+
+The front end sends the policy to its fetcher process as it is.
+"""
 
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 
 from yarl import URL
 
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.sources.address import IPNetwork, is_public
+from glimpse.media.sources.address import is_public
 
 WEB_PORTS = frozenset({80, 443, 8080, 8443})
 
@@ -19,8 +22,8 @@ class FetchPolicy:
     """False refuses every URL, so that requests must carry their media."""
     allowed_domains: frozenset[str] | None = None
     """The only hosts that URLs may name, each in the form of `host_name`; None allows all."""
-    allowed_networks: tuple[IPNetwork, ...] = ()
-    """Networks that are allowed although they are not public, such as a private object store's."""
+    allowed_networks: tuple[str, ...] = ()
+    """Networks that are allowed although they are not public, such as a private object store's: `10.1.0.0/16`."""
     allowed_ports: frozenset[int] | None = WEB_PORTS
     """The only ports that URLs may name, to keep clients away from other protocols; None allows all."""
 
@@ -66,7 +69,7 @@ def is_allowed_address(address: str, policy: FetchPolicy) -> bool:
         parsed = ip_address(address)
     except ValueError:
         return False
-    return is_public(parsed) or any(parsed in network for network in policy.allowed_networks)
+    return is_public(parsed) or any(parsed in ip_network(network) for network in policy.allowed_networks)
 
 
 def _refusal(message: str) -> MediaError:

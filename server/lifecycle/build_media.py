@@ -286,6 +286,6 @@ def _policy(settings: MediaSettings) -> FetchPolicy:
     return FetchPolicy(
         enabled=settings.media_egress == "on",
         allowed_domains=frozenset(settings.allowed_media_domains) or None,
-        allowed_networks=settings.allowed_media_networks,
+        allowed_networks=tuple(map(str, settings.allowed_media_networks)),
         allowed_ports=frozenset(settings.allowed_media_ports),
     )

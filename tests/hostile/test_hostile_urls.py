@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import dataclass
-from ipaddress import ip_network
 
 import pytest
 
@@ -55,7 +54,7 @@ async def _try_all() -> dict[str, Outcome]:
 
 
 def _loader(port: int, timeout_seconds: float) -> MediaLoader:
-    policy = FetchPolicy(allowed_networks=(ip_network(HOST),), allowed_ports=frozenset({80, 443, port}))
+    policy = FetchPolicy(allowed_networks=(HOST,), allowed_ports=frozenset({80, 443, port}))
     return MediaLoader(
         processing=MEDIA_PROCESSING,
         fetcher=Fetcher(policy, isolated=False),

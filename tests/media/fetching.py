@@ -1,7 +1,6 @@
 """Fetching in tests: from a server on loopback, with a scripted DNS resolver."""
 
 import socket
-from ipaddress import ip_network
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from glimpse.media.errors import MediaError
 from glimpse.media.sources.fetch import fetch
 from glimpse.media.sources.policy import FetchPolicy
 
-LOOPBACK_ONLY = FetchPolicy(allowed_networks=(ip_network("127.0.0.1/32"),), allowed_ports=None)
+LOOPBACK_ONLY = FetchPolicy(allowed_networks=("127.0.0.1/32",), allowed_ports=None)
 """Allows the tests' server but no other address of loopback."""
 
 

@@ -1,7 +1,6 @@
 """Media loaders for tests, and their processing and policy."""
 
 from dataclasses import replace
-from ipaddress import ip_network
 from typing import Any
 
 from glimpse.media.cache.memory_budget import MemoryBudget, MemoryReservation, MemoryShare
@@ -39,7 +38,7 @@ VIDEO_PROCESSING = VideoProcessing(
 )
 MEDIA_PROCESSING = MediaProcessing(images=PROCESSING, videos=VIDEO_PROCESSING)
 
-FETCHER = Fetcher(FetchPolicy(allowed_networks=(ip_network("127.0.0.1/32"),), allowed_ports=None), isolated=False)
+FETCHER = Fetcher(FetchPolicy(allowed_networks=("127.0.0.1/32",), allowed_ports=None), isolated=False)
 """Fetches in the test's event loop."""
 
 

@@ -12,7 +12,6 @@ from glimpse.engine.protocol.option_values import read_size
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.media_processing import ProcessingDefaults
 from glimpse.media.processing.rgb import Colour
-from glimpse.media.sources.address import IPNetwork
 from glimpse.media.sources.files import FETCH_TIMEOUTS
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy, host_name
@@ -71,9 +70,9 @@ def _domains(domains: Sequence[str]) -> frozenset[str]:
         raise InputError("allowed_media_domains", str(error)) from error
 
 
-def _network(text: str) -> IPNetwork:
+def _network(text: str) -> str:
     try:
-        return ip_network(text)
+        return str(ip_network(text))
     except ValueError as error:
         raise InputError("allowed_media_networks", str(error)) from error
 
