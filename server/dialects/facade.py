@@ -34,7 +34,7 @@ from glimpse.server.dialects.forms import FormRequests
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.rpc.context import Rpc, metadata_value
 from glimpse.server.rpc.errors import abort, to_status
-from glimpse.server.rpc.failure import ErrorDocument, RpcFailure
+from glimpse.server.rpc.failure import ErrorDocument, FailedRpcError, RpcFailure
 from glimpse.server.rpc.http_bodies import collect, encoded_body
 from glimpse.server.rpc.json_messages import serialize
 from glimpse.server.rpc.request_size import check_json_size
@@ -74,6 +74,8 @@ class RestDialect:
     """Codec of the dialect's documents."""
     error: ErrorDocument
     """A failure → its document."""
+    error_event: Callable[[RpcFailure, int], Mapping[str, Any]]
+    """A failure, and the number of events before it → the document of its event, where events are named."""
     features_header: str | None = None
     """A request header that lists features to turn on. None of them has an effect, which the client is told."""
 
@@ -183,7 +185,7 @@ class Endpoint:
             failure = self._failure(error, request, rpc.call)
             if rpc.headers_sent and rpc.stop.can_write and self._binding.content is None:
                 # HTTP/1.1 loses a status that follows a body, so that the client needs the error as an event too.
-                await rpc.context.write(HttpBody(content_type=_EVENTS, data=self._error_event(failure)))
+                await rpc.context.write(HttpBody(content_type=_EVENTS, data=self._error_event(failure, error)))
             await abort(rpc, failure)
 
     async def answer(self, body: bytes, call: CallContext) -> tuple[RpcFailure | None, bytes]:
@@ -233,10 +235,11 @@ class Endpoint:
             if self._binding.stream_end is not None:
                 await writer.write(_EVENTS, event(self._binding.stream_end.encode(), named=False))
 
-    def _error_event(self, failure: RpcFailure) -> bytes:
-        named = self._binding.names_events
-        document = self._dialect.error(failure)
-        return event(msgspec.json.encode({"type": "error", **document} if named else document), named=named)
+    def _error_event(self, failure: RpcFailure, error: Exception) -> bytes:
+        if not self._binding.names_events:
+            return event(msgspec.json.encode(self._dialect.error(failure)), named=False)
+        number = error.num_events if isinstance(error, FailedRpcError) else 0
+        return event(msgspec.json.encode(self._dialect.error_event(failure, number)), named=True)
 
     def _sent_path(self, request: "_Request | None", call: CallContext, proto_path: str) -> str:
         """Returns where a field that the handlers see stands in the client's document."""

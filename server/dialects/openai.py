@@ -28,4 +28,15 @@ def _error(failure: RpcFailure) -> dict[str, Any]:
     return {"error": {"message": failure.message, "type": kind, "param": failure.field, "code": failure.reason}}
 
 
-OPENAI = RestDialect(service=openai_pb2.DESCRIPTOR.services_by_name["OpenAIService"], codec=Codec(RULES), error=_error)
+def _error_event(failure: RpcFailure, number: int) -> dict[str, Any]:
+    # OpenAI's types have the members in the event itself, and its clients also read them from `error`.
+    members = {"code": failure.reason, "message": failure.message, "param": failure.field}
+    return {"type": "error", "sequence_number": number, **members, **_error(failure)}
+
+
+OPENAI = RestDialect(
+    service=openai_pb2.DESCRIPTOR.services_by_name["OpenAIService"],
+    codec=Codec(RULES),
+    error=_error,
+    error_event=_error_event,
+)

@@ -26,9 +26,11 @@ class RpcFailure:
 class FailedRpcError(Exception):
     """An RPC has failed, and why is known already."""
 
-    def __init__(self, failure: RpcFailure) -> None:
+    def __init__(self, failure: RpcFailure, *, num_events: int = 0) -> None:
+        """`num_events`: the numbered events that the stream has had."""
         super().__init__(failure.message)
         self.failure = failure
+        self.num_events = num_events
 
 
 ErrorDocument = Callable[[RpcFailure], Mapping[str, Any]]

@@ -24,6 +24,7 @@ from glimpse.server.media_settings import MediaSettings
 from glimpse.v1 import chat_pb2_grpc, load_pb2, load_pb2_grpc, media_pb2, media_pb2_grpc
 from tests.e2e.media_host import HOST, MediaHost
 from tests.e2e.stack import Stack, children, health_stub, start_scripted_stack
+from tests.server.dialects.responses_client import EVENT
 from tests.server.requests import request
 from tests.server.services.error_details import refusal
 from tests.waiting import eventually
@@ -50,11 +51,13 @@ def by_url(url: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def posted(stack: Stack, body: dict[str, Any], script: str = "hold") -> Generator[http.client.HTTPConnection]:
-    """A chat request that the engine answers by the script."""
+def posted(
+    stack: Stack, body: dict[str, Any], script: str = "hold", path: str = "/v1/chat/completions"
+) -> Generator[http.client.HTTPConnection]:
+    """A request that the engine answers by the script."""
     connection = http.client.HTTPConnection("127.0.0.1", stack.http_port, timeout=60)
     headers = HEADERS | {"x-request-id": f"{script}-1"}
-    connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+    connection.request("POST", path, json.dumps(body), headers)
     with closing(connection):
         yield connection
 
@@ -239,6 +242,16 @@ def test_killed_process_ends_each_open_request(stopping_stack: Stack, victim: st
     stack.process.wait(timeout=60)
 
 
+def responses_stream(stack: Stack, begun: Callable[[], None]) -> list[Any]:
+    """The events of a stream of the Responses API, by OpenAI's types."""
+    asked = {"input": "Go on.", "stream": True}
+    with posted(stack, asked, path="/v1/responses") as connection, connection.getresponse() as response:
+        first = response.readline()
+        begun()
+        lines = (first + response.read()).decode().splitlines()
+    return [EVENT.validate_json(line[6:], strict=True) for line in lines if line.startswith("data: ")]
+
+
 @pytest.mark.parametrize("stopping_stack", [60], indirect=True)
 def test_engine_s_death_ends_each_open_request_with_its_reason(stopping_stack: Stack, tmp_path: Path) -> None:
     stack, begun = stopping_stack, threading.Semaphore(0)
@@ -251,14 +264,19 @@ def test_engine_s_death_ends_each_open_request_with_its_reason(stopping_stack: S
         ]
         at_once = threads.submit(rest_unary, stack)
         over_rest = threads.submit(rest_stream, stack, begun.release)
-        for _ in range(2):
+        of_responses = threads.submit(responses_stream, stack, begun.release)
+        for _ in range(3):
             assert begun.acquire(timeout=20)
-        assert eventually(lambda: stack.metric("glimpse_running_sequences") == 4, timeout_seconds=20)
+        assert eventually(lambda: stack.metric("glimpse_running_sequences") == 5, timeout_seconds=20)
         kill(int((tmp_path / "starts").read_text().split()[0]))
         statuses = [answer.result(timeout=60) for answer in answers]
         last_event = over_rest.result(timeout=60).strip().rpartition("data: ")[2]
+        found = of_responses.result(timeout=60)
     message = "the engine exited; retry the request"
     assert statuses == [(grpc.StatusCode.ABORTED, message)] * 2
     died = ENGINE_UNAVAILABLE | {"message": message, "code": "engine_died"}
     assert json.loads(last_event) == {"error": died}
     assert at_once.result(timeout=60) == (503, died), "it is not repeated"
+    assert [event.sequence_number for event in found] == list(range(len(found)))
+    assert [event.type for event in found[-2:]] == ["response.failed", "error"]
+    assert (found[-1].message, found[-1].code, found[-1].error) == (message, "engine_died", died)

@@ -40,5 +40,6 @@ ANTHROPIC = RestDialect(
     service=anthropic_pb2.DESCRIPTOR.services_by_name["AnthropicService"],
     codec=Codec(RULES),
     error=_error,
+    error_event=lambda failure, _number: _error(failure),
     features_header="anthropic-beta",
 )

@@ -88,13 +88,13 @@ class ResponsesHandlers:
                     for event in events:
                         yield event
         except Exception as error:
-            if not renderer.has_begun:
+            if not renderer.num_events:
                 raise
             failure = to_status(error, call.request_id)
             is_limit = failure.code is grpc.StatusCode.RESOURCE_EXHAUSTED
             for event in renderer.fail("rate_limit_exceeded" if is_limit else "server_error", failure.message):
                 yield event
-            raise FailedRpcError(failure) from error
+            raise FailedRpcError(failure, num_events=renderer.num_events) from error
 
     async def count_tokens(
         self, request: responses_pb2.CreateResponseRequest, call: CallContext

@@ -89,13 +89,13 @@ class ResponseRenderer:
         self._withheld: list[TokenText] = []
 
     @property
-    def has_begun(self) -> bool:
-        """Whether there has been an event."""
-        return self._number > 0
+    def num_events(self) -> int:
+        """How many events there have been."""
+        return self._number
 
     def render(self, delta: Delta) -> Iterator[StreamResponseResponse | TextChunk]:
         """Yields the events of a delta."""
-        if not self.has_begun:
+        if not self._number:
             yield self._event(created=self._snapshot())
             yield self._event(in_progress=self._snapshot())
         tokens = self._tokens_of_text(delta)

@@ -30,6 +30,7 @@ from glimpse.server.telemetry.metrics import Metrics
 from glimpse.v1 import chat_pb2, media_pb2, model_pb2
 from tests.hostile import forms
 from tests.hostile.forms import FORM, file, form
+from tests.server.dialects.responses_client import EVENT
 
 MAX_BODY_BYTES = 1000
 COMMENT = b": ping\n\n"
@@ -402,6 +403,18 @@ async def test_a_silent_stream_has_comments_until_its_answer_or_error(stub: Any,
     assert "Hello" in first
     assert json.loads(last)["error"]["code"] == "deadline_exceeded"
     assert await call.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+@pytest.mark.parametrize("channel", [0.01], indirect=True)
+async def test_a_silent_stream_of_responses_ends_with_openai_s_event(stub: Any, script: Script) -> None:
+    script.silent, script.texts = asyncio.Event(), [DeadlineExceededError()]
+    call = send(stub, {"input": "Hi", "stream": True}, method="CreateResponse")
+    assert (await call.read()).data == COMMENT
+    script.silent.set()
+    name, _, data = (await next_event(call)).data.decode().partition("\n")
+    error = EVENT.validate_json(data.removeprefix("data: "), strict=True)
+    assert (name, error.type, error.sequence_number) == ("event: error", "error", 0)
+    assert (error.code, error.error["type"]) == ("deadline_exceeded", "timeout_error")
 
 
 @pytest.mark.parametrize("channel", [0.01], indirect=True)
