@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import InternVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
-from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
+from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
 from glimpse.engine.worker.models.encoders.intern_vit import InternVit
 from glimpse.engine.worker.models.encoders.tiles import TileEncoder, shuffle_pixels
 from glimpse.engine.worker.models.model import Model, with_decoder
@@ -45,23 +44,18 @@ class InternVLEncoder(TileEncoder):
         super().__init__(InternVit(config, statistics), max_batch_tiles=config.max_batch_tiles)
         self.config = config
         width = config.shuffle**2 * config.width
-        self.layer_norm = nn.LayerNorm(width)
-        self.linear_1 = Linear(width, hidden_size, bias=True)
-        self.linear_2 = Linear(hidden_size, hidden_size, bias=True)
+        self.projection = GeluMLP(width, hidden_size, hidden_size, norm=nn.LayerNorm(width))
 
     def forward(self, tiles: Tensor, ops: Ops) -> Tensor:
         """See `TileEncoder.forward`."""
         squares = shuffle_pixels(self.tower(tiles, ops), self.config.side, self.config.shuffle)
-        inner = functional.gelu(ops.norm_linear(squares.flatten(0, 1), self.layer_norm, self.linear_1))
-        return ops.linear_add(inner, self.linear_2, None).unflatten(0, (len(tiles), -1))
+        return self.projection(squares.flatten(0, 1), ops).unflatten(0, (len(tiles), -1))
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Encoder.named_weights`."""
         yield from super().named_weights()
-        for name, parameter in self.layer_norm.named_parameters():
-            yield f"multi_modal_projector.layer_norm.{name}", parameter.data
-        yield from self.linear_1.named_weights("multi_modal_projector.linear_1")
-        yield from self.linear_2.named_weights("multi_modal_projector.linear_2")
+        named = self.projection.named_weights(norm="layer_norm")
+        yield from ((f"multi_modal_projector.{name}", tensor) for name, tensor in named)
 
 
 class InternVLChat(InternVL):

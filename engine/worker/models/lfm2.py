@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
@@ -20,7 +20,8 @@ from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
 from glimpse.engine.worker.models.encoders.encoder import Encoder
-from glimpse.engine.worker.models.encoders.tiles import SquareMLP, join_patches, shuffle_pixels
+from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
+from glimpse.engine.worker.models.encoders.tiles import join_patches, shuffle_pixels
 from glimpse.engine.worker.models.encoders.vit import VisionTransformer
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.tensors.transfer import upload_bytes
@@ -73,8 +74,8 @@ class FlexEncoder(Encoder):
         self.config = config
         self.tower = VisionTransformer(config.vit, statistics, _TOWER)
         sizes = (config.shuffle**2 * config.vit.width, config.projector_size, hidden_size)
-        norm_eps = 1e-5 if config.projector_norm else None
-        self.projection = SquareMLP(*sizes, norm_eps=norm_eps, bias=config.projector_bias)
+        norm = nn.LayerNorm(sizes[0]) if config.projector_norm else None
+        self.projection = GeluMLP(*sizes, norm=norm, bias=config.projector_bias)
 
     def encode(self, media: Sequence[Encode], ops: Ops) -> list[Tensor]:
         """Returns the rows of each image: those of its tiles, row by row, then of its overview.
@@ -87,7 +88,9 @@ class FlexEncoder(Encoder):
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Encoder.named_weights`."""
         yield from self.tower.named_weights()
-        yield from ((f"{_PROJECTOR}{name}", tensor) for name, tensor in self.projection.named_weights("layer_norm"))
+        yield from (
+            (f"{_PROJECTOR}{name}", tensor) for name, tensor in self.projection.named_weights(norm="layer_norm")
+        )
 
     def is_unused(self, name: str) -> bool:
         """See `Encoder.is_unused`."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from glimpse.engine.checkpoint.model_config.encoders import MergedVisionConfig, ResampledVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
@@ -20,8 +20,9 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
 from glimpse.engine.worker.models.encoders.encoder import Encoder
+from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
 from glimpse.engine.worker.models.encoders.resampler import Resampler
-from glimpse.engine.worker.models.encoders.tiles import SquareMLP, join_patches, shuffle_pixels
+from glimpse.engine.worker.models.encoders.tiles import join_patches, shuffle_pixels
 from glimpse.engine.worker.models.encoders.vit import VisionTransformer
 from glimpse.engine.worker.models.encoders.window_merger import SIDE, WindowMerger
 from glimpse.engine.worker.models.model import Model, with_decoder
@@ -152,13 +153,13 @@ class MergedEncoder(SliceEncoder):
         self.num_layers_before = config.num_layers_before
         self.window_merger = WindowMerger(config.vit)
         width = SIDE**2 * config.vit.width
-        self.merger = SquareMLP(width, width, hidden_size, norm_eps=1e-6)
+        self.merger = GeluMLP(width, width, hidden_size, norm=nn.LayerNorm(width, eps=1e-6))
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Encoder.named_weights`."""
         yield from super().named_weights()
         yield from ((f"{_TOWER}vit_merger.{name}", tensor) for name, tensor in self.window_merger.named_weights())
-        yield from ((f"merger.mlp.0.{name}", tensor) for name, tensor in self.merger.named_weights("pre_norm"))
+        yield from ((f"merger.mlp.0.{name}", tensor) for name, tensor in self.merger.named_weights(norm="pre_norm"))
 
     def _encode_slices(self, images: Tensor, ops: Ops, times: Tensor | None = None, packed: int = 1) -> Tensor:
         assert times is None

@@ -13,10 +13,11 @@ from torch.nn import functional
 from glimpse.engine.checkpoint.model_config.encoders import HdVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.core.plan import Encode
-from glimpse.engine.worker.layers.linear import Linear, empty_parameter
+from glimpse.engine.worker.layers.linear import empty_parameter
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
 from glimpse.engine.worker.models.encoders.encoder import Encoder
+from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
 from glimpse.engine.worker.models.encoders.tiles import shuffle_pixels
 from glimpse.engine.worker.models.encoders.vit import VisionTransformer
 from glimpse.engine.worker.models.text import TextModel
@@ -35,8 +36,7 @@ class HdEncoder(Encoder):
         self.tower = VisionTransformer(config.vit, statistics, f"{_VISION}img_processor.vision_model.")
         self.line_end = empty_parameter(width)
         self.overview_start = empty_parameter(width)
-        self.linear_1 = Linear(width, hidden_size, bias=True)
-        self.linear_2 = Linear(hidden_size, hidden_size, bias=True)
+        self.projection = GeluMLP(width, hidden_size, hidden_size)
 
     def encode(self, media: Sequence[Encode], ops: Ops) -> list[Tensor]:
         """Returns the tokens of each image, [tokens, hidden_size]: its lines, a separator, and the overview's lines.
@@ -51,7 +51,7 @@ class HdEncoder(Encoder):
         features = self._features(torch.cat(images), ops).split([len(tiles) for tiles in images])
         of_overviews = self._features(overviews, ops).split(1)
         return [
-            self._project(
+            self.projection(
                 torch.cat([self._lines(own, grid), self.overview_start[None], self._lines(last, (1, 1))]), ops
             )
             for own, grid, last in zip(features, grids, of_overviews, strict=True)
@@ -62,8 +62,7 @@ class HdEncoder(Encoder):
         yield from self.tower.named_weights()
         yield f"{_VISION}sub_GN", self.line_end.data.view(1, 1, 1, -1)
         yield f"{_VISION}glb_GN", self.overview_start.data.view(1, 1, -1)
-        yield from self.linear_1.named_weights(f"{_VISION}img_projection.0")
-        yield from self.linear_2.named_weights(f"{_VISION}img_projection.2")
+        yield from self.projection.named_weights(linears=(f"{_VISION}img_projection.0", f"{_VISION}img_projection.2"))
 
     def is_unused(self, name: str) -> bool:
         """See `Encoder.is_unused`; `wte` repeats the embeddings of tokens."""
@@ -81,10 +80,6 @@ class HdEncoder(Encoder):
         squares = features.unflatten(1, (side, side)).unflatten(0, grid)  # [rows, columns, side, side, 4 · width]
         lines = squares.transpose(1, 2).flatten(2, 3).flatten(0, 1)
         return torch.cat([lines, self.line_end.expand(len(lines), 1, -1)], dim=1).flatten(0, 1)
-
-    def _project(self, features: Tensor, ops: Ops) -> Tensor:
-        inner = functional.gelu(ops.linear_add(features, self.linear_1, None))
-        return ops.linear_add(inner, self.linear_2, None)
 
 
 def _overview(tiles: Tensor, grid: tuple[int, int]) -> Tensor:

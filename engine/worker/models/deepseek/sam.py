@@ -14,6 +14,7 @@ from glimpse.engine.checkpoint.model_config.encoders import SamConfig
 from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
+from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
 
 _NECK_EPS = 1e-6
 
@@ -96,9 +97,7 @@ class SamLayer(nn.Module):
         self.out = Linear(width, width, bias=True)
         head_dim = width // config.num_heads
         self.row_distances, self.column_distances = (empty_parameter(2 * side - 1, head_dim) for _ in range(2))
-        self.layer_norm2 = nn.LayerNorm(width, eps=config.norm_eps)
-        self.fc1 = Linear(width, config.intermediate_size, bias=True)
-        self.fc2 = Linear(config.intermediate_size, width, bias=True)
+        self.mlp = GeluMLP(width, config.intermediate_size, width, norm=nn.LayerNorm(width, eps=config.norm_eps))
 
     def forward(self, hidden: Tensor, ops: Ops) -> Tensor:
         """[squares, side, side, width] → the same"""
@@ -109,8 +108,7 @@ class SamLayer(nn.Module):
         if self.window is not None:
             attended = _without_windows(attended, len(hidden), side)
         rows = ops.linear_add(attended.flatten(0, 2), self.out, rows)
-        inner = functional.gelu(ops.norm_linear(rows, self.layer_norm2, self.fc1))
-        return ops.linear_add(inner, self.fc2, rows).view(hidden.shape)
+        return self.mlp(rows, ops, rows).view(hidden.shape)
 
     def _attend(self, windows: Tensor, ops: Ops) -> Tensor:
         """Returns what patches attend to in their window: [windows, side, side, width] → the same.
@@ -140,14 +138,12 @@ class SamLayer(nn.Module):
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names, without the layer's prefix."""
-        for norm in ("layer_norm1", "layer_norm2"):
-            yield from ((f"{norm}.{name}", each.data) for name, each in self.get_submodule(norm).named_parameters())
+        yield from ((f"layer_norm1.{name}", each.data) for name, each in self.layer_norm1.named_parameters())
         yield from self.qkv.named_weights("attn.qkv")
         yield from self.out.named_weights("attn.proj")
         yield "attn.rel_pos_h", self.row_distances.data
         yield "attn.rel_pos_w", self.column_distances.data
-        yield from self.fc1.named_weights("mlp.lin1")
-        yield from self.fc2.named_weights("mlp.lin2")
+        yield from self.mlp.named_weights(norm="layer_norm2", linears=("mlp.lin1", "mlp.lin2"))
 
 
 def _between(learned: Tensor, side: int) -> Tensor:

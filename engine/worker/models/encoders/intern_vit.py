@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.encoders import InternVisionConfig
 from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Norm, Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
+from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
 from glimpse.engine.worker.models.encoders.vit import cut_patches
 
 
@@ -87,9 +87,7 @@ class InternVitLayer(nn.Module):
         self.key_norm = RMSNorm(width, eps=QUERY_KEY_EPS) if config.query_key_norms else None
         self.out_proj = Linear(width, width, bias=True)
         self.attention_scale = empty_parameter(width)
-        self.norm_after = _norm(config)
-        self.fc1 = Linear(width, config.intermediate_size, bias=True)
-        self.fc2 = Linear(config.intermediate_size, width, bias=True)
+        self.mlp = GeluMLP(width, config.intermediate_size, width, norm=_norm(config))
         self.mlp_scale = empty_parameter(width)
 
     def forward(self, hidden: Tensor, ops: Ops, num_tiles: int) -> Tensor:
@@ -97,8 +95,7 @@ class InternVitLayer(nn.Module):
         qkv = self._normalized(ops.norm_linear(hidden, self.norm_before, self.qkv_proj).unflatten(-1, (3, -1)))
         attended = ops.attend_segments(qkv.unflatten(-1, (self.num_heads, -1)), None, num_tiles)
         hidden = hidden + self.attention_scale * ops.linear_add(attended.flatten(1), self.out_proj, None)
-        inner = functional.gelu(ops.norm_linear(hidden, self.norm_after, self.fc1))
-        return hidden + self.mlp_scale * ops.linear_add(inner, self.fc2, None)
+        return hidden + self.mlp_scale * self.mlp(hidden, ops)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names, without the layer's prefix."""
@@ -107,10 +104,8 @@ class InternVitLayer(nn.Module):
             yield "attention.q_norm.weight", self.query_norm.weight.data
             yield "attention.k_norm.weight", self.key_norm.weight.data
         yield from self.out_proj.named_weights("attention.projection_layer")
-        yield from self.fc1.named_weights("mlp.fc1")
-        yield from self.fc2.named_weights("mlp.fc2")
-        for name, norm in (("layernorm_before", self.norm_before), ("layernorm_after", self.norm_after)):
-            yield from ((f"{name}.{part}", each.data) for part, each in norm.named_parameters())
+        yield from self.mlp.named_weights(norm="layernorm_after", linears=("mlp.fc1", "mlp.fc2"))
+        yield from ((f"layernorm_before.{name}", each.data) for name, each in self.norm_before.named_parameters())
         yield "lambda_1", self.attention_scale.data
         yield "lambda_2", self.mlp_scale.data
 

@@ -3,14 +3,11 @@ patches become tiles, and squares of patches tokens."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from glimpse.engine.core.plan import Encode
-from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.models.encoders.encoder import Encoder
 from glimpse.engine.worker.models.encoders.intern_vit import InternVit
@@ -56,42 +53,6 @@ class TileEncoder(Encoder):
     def is_unused(self, name: str) -> bool:
         """See `Encoder.is_unused`."""
         return self.tower.is_unused(name)
-
-
-class SquareMLP(nn.Module):
-    """Two products with GELU between them, after a norm or without: what makes a row of the patches of a square."""
-
-    def __init__(
-        self,
-        num_inputs: int,
-        inner: int,
-        num_outputs: int,
-        *,
-        norm_eps: float | None,
-        bias: bool = True,
-        approximate: Literal["none", "tanh"] = "none",
-    ) -> None:
-        """`norm_eps`: what the norm adds to the variance; None: there is no norm."""
-        super().__init__()
-        self.norm = None if norm_eps is None else nn.LayerNorm(num_inputs, eps=norm_eps)
-        self.linear_1 = Linear(num_inputs, inner, bias=bias)
-        self.linear_2 = Linear(inner, num_outputs, bias=bias)
-        self.approximate = approximate
-
-    def forward(self, squares: Tensor, ops: Ops, residual: Tensor | None = None) -> Tensor:
-        """[squares, num_inputs] → [squares, num_outputs], with `residual` added, which may be overwritten."""
-        if self.norm is None:
-            inner = ops.linear_add(squares, self.linear_1, None)
-        else:
-            inner = ops.norm_linear(squares, self.norm, self.linear_1)
-        return ops.linear_add(functional.gelu(inner, approximate=self.approximate), self.linear_2, residual)
-
-    def named_weights(self, norm: str) -> Iterator[tuple[str, Tensor]]:
-        """Yields all weights with their checkpoint names, without a prefix. `norm`: that of the norm."""
-        if self.norm is not None:
-            yield from ((f"{norm}.{name}", each.data) for name, each in self.norm.named_parameters())
-        yield from self.linear_1.named_weights("linear_1")
-        yield from self.linear_2.named_weights("linear_2")
 
 
 def shuffle_pixels(features: Tensor, columns: int, shuffle: int) -> Tensor:

@@ -17,6 +17,7 @@ from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.models.encoders.encoder import Encoder
+from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
 
 _PREFIX = "audio_tower."
 
@@ -88,9 +89,7 @@ class WhisperLayer(nn.Module):
         self.qv_proj = Linear(width, (width, width), bias=True)
         self.k_proj = Linear(width, width, bias=False)
         self.out_proj = Linear(width, width, bias=True)
-        self.final_layer_norm = nn.LayerNorm(width)
-        self.fc1 = Linear(width, config.intermediate_size, bias=True)
-        self.fc2 = Linear(config.intermediate_size, width, bias=True)
+        self.mlp = GeluMLP(width, config.intermediate_size, width, norm=nn.LayerNorm(width))
 
     def forward(self, hidden: Tensor, num_keys: int, ops: Ops) -> Tensor:
         """[positions, width] → [positions, width]. Attention is to the first `num_keys` positions."""
@@ -101,15 +100,13 @@ class WhisperLayer(nn.Module):
         )
         attended = functional.scaled_dot_product_attention(query, key[:, :num_keys], value[:, :num_keys])
         hidden = ops.linear_add(attended.transpose(0, 1).flatten(1), self.out_proj, hidden)
-        inner = functional.gelu(ops.norm_linear(hidden, self.final_layer_norm, self.fc1))
-        return ops.linear_add(inner, self.fc2, hidden)
+        return self.mlp(hidden, ops, hidden)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names, without the layer's prefix."""
-        for norm in ("self_attn_layer_norm", "final_layer_norm"):
-            yield from ((f"{norm}.{name}", each.data) for name, each in self.get_submodule(norm).named_parameters())
+        named = self.self_attn_layer_norm.named_parameters()
+        yield from ((f"self_attn_layer_norm.{name}", parameter.data) for name, parameter in named)
         yield from self.qv_proj.named_weights("self_attn.q_proj", "self_attn.v_proj")
         yield from self.k_proj.named_weights("self_attn.k_proj")
         yield from self.out_proj.named_weights("self_attn.out_proj")
-        yield from self.fc1.named_weights("fc1")
-        yield from self.fc2.named_weights("fc2")
+        yield from self.mlp.named_weights(norm="final_layer_norm", linears=("fc1", "fc2"))

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from glimpse.engine.checkpoint.model_config.encoders import VitConfig
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.ops import Ops
-from glimpse.engine.worker.models.encoders.tiles import SquareMLP, shuffle_pixels
+from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
+from glimpse.engine.worker.models.encoders.tiles import shuffle_pixels
 
 SIDE = 2
 """Patches along each side of a square."""
@@ -28,7 +29,8 @@ class WindowMerger(nn.Module):
         self.qkv_proj = Linear(width, (width, width, width), bias=True)
         self.out_proj = Linear(width, width, bias=True)
         sizes = (squared * width, squared * config.intermediate_size, width)
-        self.mlp = SquareMLP(*sizes, norm_eps=config.norm_eps, approximate="tanh")
+        norm = nn.LayerNorm(squared * width, eps=config.norm_eps)
+        self.mlp = GeluMLP(*sizes, norm=norm, approximate="tanh")
 
     def forward(self, hidden: Tensor, columns: int, ops: Ops) -> Tensor:
         """[images, rows · columns, width] → [images, rows / 2 · columns / 2, width]"""
@@ -46,4 +48,4 @@ class WindowMerger(nn.Module):
         yield from ((f"layer_norm1.{name}", each.data) for name, each in self.norm.named_parameters())
         yield from self.qkv_proj.named_weights("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
         yield from self.out_proj.named_weights("self_attn.out_proj")
-        yield from self.mlp.named_weights("pre_norm")
+        yield from self.mlp.named_weights(norm="pre_norm")

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from torch import Tensor
-from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.encoders import LlavaConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
-from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
+from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
 from glimpse.engine.worker.models.encoders.tiles import TileEncoder
 from glimpse.engine.worker.models.encoders.vit import VisionTransformer
 from glimpse.engine.worker.models.model import Model, with_decoder
@@ -46,20 +45,17 @@ class LlavaEncoder(TileEncoder):
     def __init__(self, config: LlavaConfig, hidden_size: int, statistics: PixelStatistics) -> None:
         super().__init__(VisionTransformer(config.vit, statistics, TOWER))
         self.config = config
-        self.linear_1 = Linear(config.vit.width, hidden_size, bias=config.projector_bias)
-        self.linear_2 = Linear(hidden_size, hidden_size, bias=config.projector_bias)
+        self.projection = GeluMLP(config.vit.width, hidden_size, hidden_size, bias=config.projector_bias)
 
     def forward(self, tiles: Tensor, ops: Ops) -> Tensor:
         """See `TileEncoder.forward`."""
         features = self.tower(tiles, ops)[:, int(self.config.drops_first) :]
-        inner = functional.gelu(ops.linear_add(features.flatten(0, 1), self.linear_1, None))
-        return ops.linear_add(inner, self.linear_2, None).unflatten(0, (len(tiles), -1))
+        return self.projection(features.flatten(0, 1), ops).unflatten(0, (len(tiles), -1))
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Encoder.named_weights`."""
         yield from super().named_weights()
-        yield from self.linear_1.named_weights("multi_modal_projector.linear_1")
-        yield from self.linear_2.named_weights("multi_modal_projector.linear_2")
+        yield from ((f"multi_modal_projector.{name}", tensor) for name, tensor in self.projection.named_weights())
 
 
 def make_model(path: Path, config: ModelConfig) -> Llava:
