@@ -32,19 +32,28 @@ AT_END = """
 }
 """
 WAIT_FOR_WORDS = "() => document.querySelector('.assistant .text')?.textContent.length > 40"
-WORDS_ARE_SAVED = """
-() => new Promise((resolve, reject) => {
+STORED = """
+table => new Promise((resolve, reject) => {
   const opening = indexedDB.open("glimpse");
   opening.onerror = () => reject(opening.error);
   opening.onsuccess = () => {
-    const reading = opening.result.transaction("turns").objectStore("turns").getAll();
-    reading.onsuccess = () => {
-      opening.result.close();
-      resolve(reading.result.some(turn => turn.role === "assistant" && turn.text.startsWith("One more sentence")));
-    };
+    const reading = opening.result.transaction(table).objectStore(table).getAll();
+    reading.onsuccess = () => { opening.result.close(); resolve(reading.result); };
   };
 })
 """
+"""The rows of a table that the browser keeps. A reload at once would take the page's last change with it."""
+
+
+def words_are_stored(page: Page) -> bool:
+    return any(turn["text"].startswith("One more sentence") for turn in page.evaluate(STORED, "turns"))
+
+
+def shown_answer_is_stored(page: Page) -> bool:
+    """Whether the branch that is shown, of the only conversation, is the one that the browser keeps."""
+    texts = {turn["id"]: turn["text"] for turn in page.evaluate(STORED, "turns")}
+    (conversation,) = page.evaluate(STORED, "conversations")
+    return texts.get(conversation["leaf"]) == answers(page).locator(".text").inner_text()
 
 
 def conversations(page: Page, *titles: str) -> None:
@@ -99,7 +108,7 @@ def test_conversations_are_found_renamed_and_deleted(page: Page) -> None:
 def test_an_answer_cut_by_a_reload_says_so_and_goes_on(page: Page) -> None:
     constrain(page, LONG)
     ask(page, "Tell me something long.")
-    assert eventually(lambda: page.evaluate(WORDS_ARE_SAVED), timeout_seconds=30)
+    assert eventually(lambda: words_are_stored(page), timeout_seconds=30)
     page.reload()
     expect(answers(page).get_by_text(CUT)).to_be_visible()
     expect(answers(page).locator(".text")).to_contain_text("One more sentence")
@@ -170,6 +179,7 @@ def test_a_question_is_edited_and_an_answer_generated_again(page: Page) -> None:
     page.locator(".assistant").get_by_role("button", name="Previous version").click()
     expect(answers(page).locator(".text")).to_have_text("One.")
     # The other branch is there after a reload too.
+    assert eventually(lambda: shown_answer_is_stored(page), timeout_seconds=30)
     page.reload()
     expect(answers(page).locator(".text")).to_have_text("One.")
     page.locator(".user").get_by_role("button", name="Next version").click()
