@@ -109,11 +109,16 @@ class BatchRunner:
         next_sweep = 0.0
         try:
             while True:
-                with suppress(StoreUnavailableError):
+                try:
                     await self._claim()
                     if (now := self._clock()) >= next_sweep:
                         await self._store.remove_ended(now)
                         next_sweep = now + _SWEEP_SECONDS
+                except StoreUnavailableError:
+                    pass
+                except Exception:
+                    _logger.exception("batches could not be looked for; this is tried again")
+                    await asyncio.sleep(self._lease_seconds)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._poll_seconds):
                         await self._wake.wait()

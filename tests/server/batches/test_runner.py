@@ -247,6 +247,23 @@ async def test_answers_wait_for_a_disk_that_is_full_and_are_not_computed_again(
     await store.close()
 
 
+async def test_batches_go_on_after_an_unexpected_error_of_the_store(
+    store: BatchStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    open_ids, failures = store.open_ids, [RuntimeError("unexpected")]
+
+    async def failing() -> list[str]:
+        if failures:
+            raise failures.pop()
+        return await open_ids()
+
+    monkeypatch.setattr(store, "open_ids", failing)
+    await store.add(new_batch(), [requests(3)], max_bytes=NEVER)
+    async with running(runner(store)):
+        assert (await ended(store)).status is Status.COMPLETED
+    assert "batches could not be looked for; this is tried again" in caplog.messages
+
+
 async def test_tenants_take_turns_and_hold_a_bounded_number_of_requests(store: BatchStore) -> None:
     running_now, most, order = Counter[str](), Counter[str](), list[str]()
 
