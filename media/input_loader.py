@@ -154,7 +154,7 @@ def _parts(medium: DocumentInput, document: OpenDocument) -> Iterator[ImageInput
             options_field=medium.options_field,
             min_pixels=medium.min_pixels,
             max_pixels=medium.max_pixels,
-            low_detail=medium.low_detail,
+            detail=medium.detail,
             background=medium.background,
         )
         if text:
@@ -183,7 +183,7 @@ async def _load(
                     uuid=uuid,
                     min_pixels=medium.min_pixels,
                     max_pixels=medium.max_pixels,
-                    low_detail=medium.low_detail,
+                    detail=medium.detail,
                     background=medium.background,
                     is_alone=is_alone,
                 )

@@ -13,7 +13,7 @@ from glimpse.media.embeddings.tensor_file import TensorSource
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.document import PageRange
 from glimpse.media.processing.rgb import Colour
-from glimpse.media.processing.sizing.recipe import check_image_bounds
+from glimpse.media.processing.sizing.recipe import Detail, check_image_bounds
 from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.media.sources.decoded import AudioSamples, DecodedFrames
 from glimpse.media.sources.files import DocumentPage
@@ -43,8 +43,7 @@ class ImageInput:
     """None: the checkpoint's bound."""
     max_pixels: int | None = None
     """None: the checkpoint's bound."""
-    low_detail: bool = False
-    """Lowers the upper bound to `LOW_DETAIL_MAX_PIXELS`, whoever set it."""
+    detail: Detail = Detail.AUTO
     background: Colour | None = None
     """The colour behind transparent pixels; None: the loader's."""
 
@@ -115,7 +114,7 @@ class DocumentInput:
     min_pixels: int | None = None
     """See `ImageInput`, for each page. So are the next three."""
     max_pixels: int | None = None
-    low_detail: bool = False
+    detail: Detail = Detail.AUTO
     background: Colour | None = None
 
 
@@ -184,7 +183,7 @@ def _image_with_defaults(image: _ImageT, defaults: MediaDefaults) -> _ImageT:
         options_field=image.options_field if is_own else defaults.field,
         background=defaults.background if image.background is None else image.background,
     )
-    check_image_bounds(filled.min_pixels, filled.max_pixels, low_detail=filled.low_detail)
+    check_image_bounds(filled.min_pixels, filled.max_pixels, filled.detail)
     return filled
 
 

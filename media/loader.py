@@ -41,6 +41,7 @@ from glimpse.media.processing.image import Image, ImageProcessing, prepare_image
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.rgb import Colour
 from glimpse.media.processing.sizing.placement import ImagePlacement
+from glimpse.media.processing.sizing.recipe import Detail
 from glimpse.media.processing.sizing.views import Size
 from glimpse.media.processing.video import Video, VideoProcessing
 from glimpse.media.processing.video_options import VideoOptions, check_options
@@ -147,7 +148,7 @@ class MediaLoader:
         uuid: str | None = None,
         min_pixels: int | None = None,
         max_pixels: int | None = None,
-        low_detail: bool = False,
+        detail: Detail = Detail.AUTO,
         background: Colour | None = None,
         is_alone: bool = True,
     ) -> Image:
@@ -159,7 +160,7 @@ class MediaLoader:
             uuid: The client's uuid for the image.
             min_pixels: Overrides the checkpoint's bound.
             max_pixels: Overrides the checkpoint's bound.
-            low_detail: Lowers the upper bound to `LOW_DETAIL_MAX_PIXELS`.
+            detail: Which bounds count.
             background: Overrides the default background color.
 
         Raises:
@@ -168,7 +169,7 @@ class MediaLoader:
         processing = self._images.with_options(
             min_pixels=min_pixels,
             max_pixels=max_pixels,
-            low_detail=low_detail,
+            detail=detail,
             background=background,
             is_alone=is_alone,
         )

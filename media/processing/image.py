@@ -29,6 +29,7 @@ from glimpse.media.processing.sizing.patches.longest_edge import LongestEdge
 from glimpse.media.processing.sizing.patches.page_tiles import PageTiles
 from glimpse.media.processing.sizing.patches.patch_budget import PatchBudget
 from glimpse.media.processing.sizing.placement import SIDEWAYS, ImagePlacement, ImageSource
+from glimpse.media.processing.sizing.recipe import Detail
 from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS, SmartResize
 from glimpse.media.processing.sizing.split_tiles import SplitTiles
 from glimpse.media.processing.sizing.views import ImagePlan, Size
@@ -72,7 +73,7 @@ class ImageProcessing:
         *,
         min_pixels: int | None = None,
         max_pixels: int | None = None,
-        low_detail: bool = False,
+        detail: Detail = Detail.AUTO,
         background: Colour | None = None,
         is_alone: bool = True,
     ) -> "ImageProcessing":
@@ -82,8 +83,10 @@ class ImageProcessing:
             MediaError: INVALID_PARAMETER if requested bounds are out of range or contradict each other, or if the
                 recipe has none.
         """
+        if detail is Detail.ORIGINAL and max_pixels is None:
+            max_pixels = self.checkpoint_max_pixels
         sizing = self.sizing.with_bounds(min_pixels=min_pixels, max_pixels=max_pixels)
-        sizing = sizing.low_detail() if low_detail else sizing
+        sizing = sizing.low_detail() if detail is Detail.LOW else sizing
         sizing = sizing if is_alone else sizing.among_others()
         return replace(self, sizing=sizing, background=background or self.background)
 

@@ -8,7 +8,7 @@ from glimpse.media.errors import MediaErrorCode
 from glimpse.media.inputs import AudioInput, DocumentInput, ImageInput, VideoInput, is_made_of_frames
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.document import PageRange, check_pages
-from glimpse.media.processing.sizing.recipe import check_image_bounds
+from glimpse.media.processing.sizing.recipe import Detail, check_image_bounds
 from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.media.sources.source import (
     MAX_UUID_CHARACTERS,
@@ -22,6 +22,9 @@ from glimpse.media.sources.source import (
 )
 from glimpse.server.errors import InvalidRequest
 from glimpse.v1 import content_pb2
+
+_DETAILS = {content_pb2.IMAGE_DETAIL_LOW: Detail.LOW, content_pb2.IMAGE_DETAIL_ORIGINAL: Detail.ORIGINAL}
+"""Others are the same as AUTO."""
 
 blaming = partial(errors.blaming, InvalidRequest)
 """Raises InvalidRequest for a MediaError in its block, about this field."""
@@ -42,15 +45,15 @@ def parse_image(image: content_pb2.ImagePart, path: str, uuid: str | None) -> Im
     """Parses an image; `path` is that of the content part. Raises InvalidRequest."""
     min_pixels = image.min_pixels if image.HasField("min_pixels") else None
     max_pixels = image.max_pixels if image.HasField("max_pixels") else None
-    low_detail = image.detail == content_pb2.IMAGE_DETAIL_LOW
+    detail = _DETAILS.get(image.detail, Detail.AUTO)
     with blaming(f"{path}.image"):
-        check_image_bounds(min_pixels, max_pixels, low_detail=low_detail)
+        check_image_bounds(min_pixels, max_pixels, detail)
     source, field = _parse_source_or_uuid(image.source, f"{path}.image.source", uuid, path)
     return ImageInput(
         source=source,
         min_pixels=min_pixels,
         max_pixels=max_pixels,
-        low_detail=low_detail,
+        detail=detail,
         field=field,
         options_field=f"{path}.image",
         uuid=uuid,
@@ -141,10 +144,10 @@ def _document(
     dpi = document.dpi if document.HasField("dpi") else None
     min_pixels = document.min_pixels if document.HasField("min_pixels") else None
     max_pixels = document.max_pixels if document.HasField("max_pixels") else None
-    low_detail = document.detail == content_pb2.IMAGE_DETAIL_LOW
+    detail = _DETAILS.get(document.detail, Detail.AUTO)
     with blaming(options_field):
         check_pages(pages)
-        check_image_bounds(min_pixels, max_pixels, low_detail=low_detail)
+        check_image_bounds(min_pixels, max_pixels, detail)
     with_images, with_texts = _page_content(document.page_content, max_images, f"{options_field}.page_content")
     return DocumentInput(
         source=source,
@@ -158,7 +161,7 @@ def _document(
         dpi=dpi,
         min_pixels=min_pixels,
         max_pixels=max_pixels,
-        low_detail=low_detail,
+        detail=detail,
     )
 
 

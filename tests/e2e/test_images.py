@@ -73,6 +73,7 @@ def test_low_detail_uses_fewer_tokens(client: OpenAI) -> None:
     image = {"url": data_url(tiles(seed=7, width=672, height=672)), "max_pixel": 672 * 672}
     assert image_tokens_of(ask(client, image | {"detail": "high"})) == 24 * 24
     assert image_tokens_of(ask(client, image | {"detail": "low"})) == 18 * 18
+    assert image_tokens_of(ask(client, image | {"detail": "original"})) == 24 * 24
 
 
 def test_special_tokens_in_text_are_not_an_image(client: OpenAI) -> None:

@@ -6,6 +6,7 @@ Recipes are frozen structs, since they travel to decoding workers. They only cal
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from enum import Enum
 from typing import Self
 
 import msgspec
@@ -15,6 +16,19 @@ from glimpse.media.processing.sizing.views import ImagePlan, Size, View
 
 LOW_DETAIL_MAX_PIXELS = 512 * 512
 """Largest area of an image of low detail, which OpenAI documents as 512×512."""
+
+
+class Detail(Enum):
+    """How large an image may be, as OpenAI names it."""
+
+    AUTO = "auto"
+    """Up to the bound of the request or the server."""
+    LOW = "low"
+    """Also up to `LOW_DETAIL_MAX_PIXELS`."""
+    ORIGINAL = "original"
+    """Up to the bound of the request or the checkpoint."""
+
+
 MAX_ASPECT_RATIO = 200
 """Qwen2-VL's limit, and Glimpse's for models without one that resize by the shorter side or keep the area: most pixels
 would be cut off, or patches become more and more."""
@@ -139,10 +153,10 @@ def check_pixel_bounds(min_pixels: int | None, max_pixels: int | None) -> None:
         raise MediaOptionError("min_pixels", f"expected at most 'max_pixels' ({max_pixels}), got {min_pixels}")
 
 
-def check_image_bounds(min_pixels: int | None, max_pixels: int | None, *, low_detail: bool) -> None:
+def check_image_bounds(min_pixels: int | None, max_pixels: int | None, detail: Detail) -> None:
     """Raises MediaOptionError if the bounds contradict each other, or the detail."""
     check_pixel_bounds(min_pixels, max_pixels)
-    if low_detail and (min_pixels or 0) > LOW_DETAIL_MAX_PIXELS:
+    if detail is Detail.LOW and (min_pixels or 0) > LOW_DETAIL_MAX_PIXELS:
         raise MediaOptionError(
             "min_pixels", f"expected at most {LOW_DETAIL_MAX_PIXELS} with low detail, got {min_pixels}"
         )

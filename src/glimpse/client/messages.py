@@ -38,7 +38,7 @@ class Image:
     """The server enlarges smaller images. Default: the model's."""
     max_pixels: int | None = None
     """The server reduces larger images. Default: the model's."""
-    detail: Literal["auto", "low", "high"] | None = None
+    detail: Literal["auto", "low", "high", "original"] | None = None
     """"low" limits the image to 512·512 pixels."""
     uuid: str | None = None
     """The caller's name for the image, under which the server caches it."""
@@ -102,7 +102,7 @@ class Document:
     """The server enlarges smaller pages. Default: the model's."""
     max_pixels: int | None = None
     """The server reduces larger pages. Default: the model's."""
-    detail: Literal["auto", "low", "high"] | None = None
+    detail: Literal["auto", "low", "high", "original"] | None = None
     """"low" limits each page to 512·512 pixels."""
     uuid: str | None = None
     """The caller's name for the file, under which the server caches it."""

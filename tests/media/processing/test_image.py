@@ -18,6 +18,7 @@ from glimpse.media.containers.still import open_image
 from glimpse.media.errors import MediaError, MediaErrorCode, MediaOptionError
 from glimpse.media.processing.image import ImageProcessing, image_processing, prepare_image
 from glimpse.media.processing.sizing.fixed_size import FixedSize
+from glimpse.media.processing.sizing.recipe import Detail
 from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS, SmartResize
 from tests.media.images import encode, scene
 from tests.media.sizes import num_tokens, resized_by
@@ -262,18 +263,27 @@ def test_fast_jpeg_option_does_not_change_other_images(width: int, height: int, 
 @pytest.mark.parametrize(("own", "asked", "expected"), [(448, None, 256), (672, None, 324), (672, 448, 256)])
 def test_low_detail_only_lowers_the_bound(own: int, asked: int | None, expected: int) -> None:
     processing = resized_by(QWEN2_VL, max_pixels=own * own)
-    low = processing.with_options(max_pixels=None if asked is None else asked * asked, low_detail=True)
+    low = processing.with_options(max_pixels=None if asked is None else asked * asked, detail=Detail.LOW)
     assert num_tokens(prepare_image(scene(1680, 1680), low)) == expected
+
+
+@pytest.mark.parametrize(("bound", "asked", "expected"), [(None, None, 900), (448, None, 900), (None, 448, 256)])
+def test_original_detail_has_the_checkpoint_s_bound(bound: int | None, asked: int | None, expected: int) -> None:
+    processing = replace(resized_by(QWEN2_VL, max_pixels=(bound or 672) ** 2), checkpoint_max_pixels=840 * 840)
+    original = processing.with_options(max_pixels=None if asked is None else asked * asked, detail=Detail.ORIGINAL)
+    assert num_tokens(prepare_image(scene(1680, 1680), original)) == expected
+    small = scene(280, 280)
+    assert prepare_image(small, original).pixels.shape == (280, 280, 3)
 
 
 @pytest.mark.parametrize(("side", "is_low"), [(384, True), (896, False)])
 def test_low_detail_asks_nothing_of_a_model_with_small_images(side: int, is_low: bool) -> None:
     processing = ImageProcessing(sizing=FixedSize(side=side))
     if is_low:
-        assert processing.with_options(low_detail=True) == processing
+        assert processing.with_options(detail=Detail.LOW) == processing
     else:
         with pytest.raises(MediaOptionError, match="'detail': expected 'auto' or 'high'"):
-            processing.with_options(low_detail=True)
+            processing.with_options(detail=Detail.LOW)
 
 
 @pytest.mark.parametrize("orientation", [1, 6])

@@ -17,6 +17,7 @@ from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates
 from glimpse.engine.protocol.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.media.inputs import ImageInput, VideoInput
 from glimpse.media.kind import MediaKind
+from glimpse.media.processing.sizing.recipe import Detail
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import CachedSource, DataSource, FrameSources, UploadSource, parse_url_text
 from glimpse.server.call.context import CallContext
@@ -318,17 +319,18 @@ def test_images_keep_their_positions() -> None:
 @pytest.mark.parametrize(
     ("detail", "expected"),
     [
-        (content_pb2.IMAGE_DETAIL_UNSPECIFIED, False),
-        (content_pb2.IMAGE_DETAIL_AUTO, False),
-        (content_pb2.IMAGE_DETAIL_HIGH, False),
-        (content_pb2.IMAGE_DETAIL_LOW, True),
+        (content_pb2.IMAGE_DETAIL_UNSPECIFIED, Detail.AUTO),
+        (content_pb2.IMAGE_DETAIL_AUTO, Detail.AUTO),
+        (content_pb2.IMAGE_DETAIL_HIGH, Detail.AUTO),
+        (content_pb2.IMAGE_DETAIL_LOW, Detail.LOW),
+        (content_pb2.IMAGE_DETAIL_ORIGINAL, Detail.ORIGINAL),
     ],
 )
-def test_low_detail_leaves_the_bounds_as_sent(detail: content_pb2.ImageDetail, expected: bool) -> None:
+def test_detail_leaves_the_bounds_as_sent(detail: content_pb2.ImageDetail, expected: Detail) -> None:
     wire = with_part(image_part(b"x", detail=detail, max_pixels=5000))
     (image,) = conversation_of(wire).media
     assert isinstance(image, ImageInput)
-    assert (image.low_detail, image.max_pixels) == (expected, 5000)
+    assert (image.detail, image.max_pixels) == (expected, 5000)
 
 
 def test_videos_keep_their_positions_among_images() -> None:

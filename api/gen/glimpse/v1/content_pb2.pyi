@@ -24,6 +24,7 @@ class ImageDetail(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     IMAGE_DETAIL_AUTO: _ClassVar[ImageDetail]
     IMAGE_DETAIL_LOW: _ClassVar[ImageDetail]
     IMAGE_DETAIL_HIGH: _ClassVar[ImageDetail]
+    IMAGE_DETAIL_ORIGINAL: _ClassVar[ImageDetail]
 
 class PageContent(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -50,6 +51,7 @@ IMAGE_DETAIL_UNSPECIFIED: ImageDetail
 IMAGE_DETAIL_AUTO: ImageDetail
 IMAGE_DETAIL_LOW: ImageDetail
 IMAGE_DETAIL_HIGH: ImageDetail
+IMAGE_DETAIL_ORIGINAL: ImageDetail
 PAGE_CONTENT_UNSPECIFIED: PageContent
 PAGE_CONTENT_AUTO: PageContent
 PAGE_CONTENT_IMAGE: PageContent

@@ -22,6 +22,7 @@ from glimpse.engine.checkpoint.text.tools.formats import MISTRAL_ARGS, find_form
 from glimpse.media.errors import MediaError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import Image, ImageProcessing, prepare_image
+from glimpse.media.processing.sizing.recipe import Detail
 from tests.checkpoints.mistral3 import (
     CHAT_TEMPLATE,
     LONGEST_EDGE,
@@ -106,12 +107,12 @@ def test_pixels_and_tokens_equal_the_reference_processors(
 
 def test_low_detail_reduces_the_longest_edge(kind: Kind, checkpoint: Path, config: ModelConfig) -> None:
     processing = processing_of(checkpoint, config)
-    assert processing.with_options(low_detail=True) == processing  # 140 pixels are fewer than 512
+    assert processing.with_options(detail=Detail.LOW) == processing  # 140 pixels are fewer than 512
     document = json.loads((checkpoint / "preprocessor_config.json").read_text())
     folder = checkpoint.parent / "large"
     folder.mkdir(exist_ok=True)
     write_json(folder / "preprocessor_config.json", document | {"size": {"longest_edge": 1540}})
-    low = processing_of(folder, config).with_options(low_detail=True)
+    low = processing_of(folder, config).with_options(detail=Detail.LOW)
     assert prepare_image(scene(900, 1200, 1), low).grid == (1, 36, 27 if merge_of(kind) == 1 else 28)
 
 
