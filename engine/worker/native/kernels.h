@@ -88,6 +88,14 @@ struct Finishing {
   int64_t due;         // those that are not finished yet
 };
 
+// Blocks that are finished evenly over a number of steps.
+inline void begin_finishing(Finishing& finishing, const Block* blocks, int64_t count, int64_t num_steps) {
+  finishing.block = blocks;
+  finishing.end = blocks + count;
+  finishing.row = finishing.due = 0;
+  finishing.pace = ceil_div(count * blocks->rows * kWholeRow, num_steps);
+}
+
 // A part of what an adapter adds to a linear: consecutive column tiles that read the same ranks. A panel has column
 // tiles 2 · index and 2 · index + 1; of a gated weight, all tiles of gates come first. declarations.py reads its fields
 // here.
@@ -132,7 +140,7 @@ struct LowRankKernels {
 using Unpack = void (*)(const char* panel, int64_t num_lines, void* unpacked);
 
 struct Kernels {
-  bool matrix_units;      // blocks may have 32 rows, and `multiply` finishes another block meanwhile
+  bool matrix_units;      // blocks may have 32 rows, and others are finished meanwhile
   bool multiplies_bytes;  // weights of 8 bits in groups by activations of 8 bits
   int64_t byte_inputs;    // of a row of a tile of bytes, except for matrix units
   int64_t element_bytes;  // size of an activation in tiles: 2 (bfloat16) or 4 (float32)
@@ -153,10 +161,11 @@ struct Kernels {
   // What unpacks lines of the weight's panels to twice as many bytes, which many rows are multiplied by in less time:
   // bfloat16 to float32, [inputs][32]; int4 to lines of four int8 inputs; int8 to pairs of 16 bits. Null: nothing does.
   Unpack (*unpacker)(const Weight& weight);
+  // Null with matrix units.
   void (*multiply)(const Block& block, const Weight& weight);
-  // Multiplies a block and finishes others meanwhile, because matrix units leave the vector units idle. Null: no
-  // such units.
-  void (*multiply_and_finish)(const Block& block, const Weight& weight, Finishing& finishing);
+  // Multiplies blocks of a panel and finishes others meanwhile, because matrix units leave the vector units idle. Each
+  // block, if it is then complete, is finished while the next one is multiplied. Null: no such units.
+  void (*multiply_and_finish)(const Block* blocks, int64_t count, bool are_complete, Finishing& finishing);
   void (*finish)(Finishing& finishing);
   int64_t adapted_rows;  // most rows of an `AdaptedBlock`
   LowRankKernels low_rank;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <new>
 
 #include "activations.h"
 #include "adaptation.h"
@@ -117,9 +116,11 @@ class Multiplication {
 
   void multiply_one_block(Range panels) {
     // Memory is read in its order fastest: what adapters add to all panels, then those.
+    parts_[0] = x_.block(0, x_.rows(), 0, x_.num_steps());
     const uint32_t added_rows = adaptation_ ? adaptation_.expand(Range{0, x_.rows()}, panels, sums_of(num_sums())) : 0;
     for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
-      Block& block = *new (blocks_ + (turn_ ^= 1)) Block(x_.block(0, x_.rows(), 0, x_.num_steps()));
+      Block& block = blocks_[turn_ ^= 1][0];
+      block = parts_[0];
       block.index = panel;
       block.panel = packed(panel, 0);
       block.sums = sums_of(turn_);
@@ -131,37 +132,37 @@ class Multiplication {
       multiply_block(block);
       // Together, because an epilogue waits for one row after the other.
       for (int64_t i = 0; added_rows && i < x_.rows() * kPanelWidth; i += 16) __builtin_prefetch(block.added + i);
-      begin_finishing(&block, 1, block.num_steps);
+      begin_finishing(finishing_, &block, 1, block.num_steps);
     }
   }
 
   // Multiplies a part of a panel with all rows before the next part, so that it and all sums stay in the L1 cache, and
   // finishes the blocks of the panel before it meanwhile.
   void multiply_few_blocks(int64_t panel) {
-    turn_ ^= 1;
-    Block* blocks = blocks_ + turn_ * kFewBlocks;
+    Block* blocks = blocks_[turn_ ^= 1];
     const int64_t parts = ceil_div(x_.num_steps(), blocking_.steps);
     for (int64_t part = 0; part < parts; ++part) {
       const Range steps{x_.num_steps() * part / parts, x_.num_steps() * (part + 1) / parts};
       for (int64_t index = 0; index < num_blocks_; ++index) {
-        Block& block =
-            *new (blocks + index) Block(x_.block(index * x_.block_rows(), x_.rows(), steps.begin, steps.end));
+        Block& block = blocks[index] = x_.block(index * x_.block_rows(), x_.rows(), steps.begin, steps.end);
         block.index = panel;
         block.panel = packed(panel, steps.begin);
         block.sums = sums_of(turn_ * num_blocks_ + index);
         prefetch(block, packed(panel, steps.end), index, num_blocks_);
         block.ahead_to_l2 = true;  // there is no room for it where the part, the sums and the activations are
-        kernels_.multiply_and_finish(block, weight_, finishing_);
       }
+      kernels_.multiply_and_finish(blocks, num_blocks_, false, finishing_);
     }
     kernels_.finish(finishing_);
     for (int64_t index = 0; index < num_blocks_; ++index) adapt(blocks[index]);
-    begin_finishing(blocks, num_blocks_, num_blocks_ * x_.num_steps());
+    begin_finishing(finishing_, blocks, num_blocks_, num_blocks_ * x_.num_steps());
   }
 
   void multiply_many(Range rows, Range panels) {
     for (int64_t step = 0; step < x_.num_steps(); step += blocking_.steps) {
       Range steps{step, std::min(step + blocking_.steps, x_.num_steps())};
+      for (int64_t row = rows.begin, index = 0; row < rows.end; row += x_.block_rows(), ++index)
+        parts_[index] = x_.block(row, rows.end, steps.begin, steps.end);
       for (int64_t panel = panels.begin; panel < panels.end; ++panel) multiply_panel(rows, steps, panel);
     }
   }
@@ -171,24 +172,31 @@ class Multiplication {
     const char* weights = packed(panel, steps.begin);
     const bool ends = whole_ || blocking_.panels > 1;  // the next panel comes before the next steps
     const char* next = weights + (ends ? panel_bytes(weight_) : (steps.end - steps.begin) * step_bytes(weight_));
+    const int64_t first_slot = (panel - panels_.begin) % blocking_.panels * num_blocks_;
+    Block* blocks = blocks_[turn_ ^= 1];
     if (unpack_) unpack_(weights, (steps.end - steps.begin) * step_bytes(weight_) / kLineBytes, unpacked_);
     for (int64_t index = 0; index < num_blocks; ++index) {
-      // In its place, since a copy would wait for the members that have just been stored.
-      Block& block = *new (blocks_ + (turn_ ^= 1))
-                         Block(x_.block(rows.begin + index * x_.block_rows(), rows.end, steps.begin, steps.end));
+      Block& block = blocks[index] = parts_[index];
       block.index = panel;
       block.panel = weights;
       if (unpack_) {
         block.unpacked = true;
         block.panel = unpacked_;
       }
-      int64_t slot = whole_ ? turn_ : (panel - panels_.begin) % blocking_.panels * num_blocks_ + index;
-      block.sums = sums_of(slot);
+      block.sums = sums_of(whole_ ? slot_ ^= 1 : first_slot + index);
       prefetch(block, next, index, num_blocks);
-      multiply_block(block);
-      if (steps.end < x_.num_steps()) continue;
-      adapt(block);
-      begin_finishing(&block, 1, block.num_steps);
+    }
+    multiply_blocks(blocks, num_blocks, steps.end == x_.num_steps());
+  }
+
+  void multiply_blocks(Block* blocks, int64_t count, bool are_complete) {
+    if (kernels_.multiply_and_finish && !adaptation_)
+      return kernels_.multiply_and_finish(blocks, count, are_complete, finishing_);
+    for (Block* block = blocks; block < blocks + count; ++block) {
+      multiply_block(*block);
+      if (!are_complete) continue;
+      adapt(*block);
+      begin_finishing(finishing_, block, 1, block->num_steps);
     }
   }
 
@@ -200,7 +208,7 @@ class Multiplication {
 
   // The block before it is finished meanwhile, or before it.
   void multiply_block(const Block& block) {
-    if (kernels_.multiply_and_finish) kernels_.multiply_and_finish(block, weight_, finishing_);
+    if (kernels_.multiply_and_finish) kernels_.multiply_and_finish(&block, 1, false, finishing_);
     kernels_.finish(finishing_);
     if (!kernels_.multiply_and_finish) kernels_.multiply(block, weight_);
   }
@@ -218,14 +226,6 @@ class Multiplication {
                                           {block.index, block.index + 1}, block.added);
   }
 
-  // They are finished over a number of steps.
-  void begin_finishing(const Block* blocks, int64_t count, int64_t num_steps) {
-    finishing_.block = blocks;
-    finishing_.end = blocks + count;
-    finishing_.row = finishing_.due = 0;
-    finishing_.pace = ceil_div(count * blocks->rows * kWholeRow, num_steps);
-  }
-
   const Kernels& kernels_;
   const Activations& x_;
   const Weight& weight_;
@@ -239,8 +239,9 @@ class Multiplication {
   float* sums_;
   char* unpacked_;
   Finishing finishing_;
-  Block blocks_[2 * kFewBlocks];  // those being finished and those being multiplied, alternating
-  int turn_ = 0;
+  Block parts_[kCachedRows / kTileRows];      // of some steps, for any panel: matrix units would wait for them
+  Block blocks_[2][kCachedRows / kTileRows];  // those being finished and those being multiplied, alternating
+  int turn_ = 0, slot_ = 0;
 };
 
 }  // namespace glimpse
