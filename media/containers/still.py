@@ -108,7 +108,22 @@ def load_pixels(
             scale = 1 if max_pixels is None else _scale(image, max_pixels) or 1
             width, height = enough or image.size
             image.draft(image.mode, (min(width, image.width // scale), min(height, image.height // scale)))
+        _widen_key(image)
         image.load()
+
+
+_GREY_STEPS = {"L;2": 85, "L;4": 17}
+"""By Pillow's name of the pixels of a file, how far apart these greys are in 8 bits."""
+
+
+def _widen_key(image: PIL.Image.Image) -> None:
+    """Gives the transparent grey of a PNG as many bits as its pixels get when they are loaded, which Pillow does not.
+
+    A loaded image has no name of its pixels left, and stays as it is.
+    """
+    key, tiles = image.info.get("transparency"), getattr(image, "tile", ())
+    if isinstance(key, int) and tiles and isinstance(tiles[0].args, str):
+        image.info["transparency"] = key * _GREY_STEPS.get(tiles[0].args, 1)
 
 
 _START_OF_SCAN = 0xDA

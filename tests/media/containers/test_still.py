@@ -13,7 +13,7 @@ from glimpse.media.containers.sniff import spelling
 from glimpse.media.containers.still import load_pixels, open_image
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.rgb import Colour, upright_rgb
-from tests.media.images import animation, encode, png_header, scene
+from tests.media.images import animation, encode, png_chunk, png_header, scene
 from tests.media.videos import greys
 
 WHITE = (255, 255, 255)
@@ -128,18 +128,26 @@ def test_transparent_rgb_colour_shows_the_background() -> None:
     assert (pixel(result, 0), pixel(result, 1)) == (WHITE, (1, 1, 1))
 
 
+def two_pixels(row: bytes, *, bits: int, colour_type: int, key: list[int]) -> list[object]:
+    """Returns the pixels of a PNG of these two, one value of which is transparent."""
+    header = struct.pack(">IIBBBBB", 2, 1, bits, colour_type, 0, 0, 0)
+    transparent = struct.pack(f">{len(key)}H", *key)
+    chunks = (b"IHDR", header), (b"tRNS", transparent), (b"IDAT", zlib.compress(b"\0" + row)), (b"IEND", b"")
+    result = decode(b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*chunk) for chunk in chunks))
+    return [pixel(result, x) for x in range(2)]
+
+
 def test_a_transparent_sixteen_bit_colour_shows_the_background() -> None:
     def shown(values: list[int], colour_type: int, key: list[int]) -> list[object]:
-        pixels, transparent = (struct.pack(f">{len(each)}H", *each) for each in (values, key))
-        header = struct.pack(">IIBBBBB", 2, 1, 16, colour_type, 0, 0, 0)
-        chunks = (b"IHDR", header), (b"tRNS", transparent), (b"IDAT", zlib.compress(b"\0" + pixels)), (b"IEND", b"")
-        sums = ((name, data, struct.pack(">I", zlib.crc32(name + data))) for name, data in chunks)
-        parts = (struct.pack(">I", len(data)) + name + data + crc for name, data, crc in sums)
-        result = decode(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
-        return [pixel(result, x) for x in range(2)]
+        return two_pixels(struct.pack(f">{len(values)}H", *values), bits=16, colour_type=colour_type, key=key)
 
     assert shown([0x1234, 0x1235], 0, [0x1234]) == [WHITE, (0x12, 0x12, 0x12)]
     assert shown([0x102, 0x203, 0x304, 0x902, 0x203, 0x304], 2, [0x102, 0x203, 0x304]) == [WHITE, (9, 2, 3)]
+
+
+@pytest.mark.parametrize(("bits", "row", "key", "grey"), [(1, 0x80, 1, 0), (2, 0x90, 2, 85), (4, 0x73, 7, 51)])
+def test_a_transparent_grey_of_few_bits_shows_the_background(bits: int, row: int, key: int, grey: int) -> None:
+    assert two_pixels(bytes([row]), bits=bits, colour_type=0, key=[key]) == [WHITE, (grey, grey, grey)]
 
 
 def test_converts_cmyk() -> None:
