@@ -11,6 +11,7 @@ from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import check_bounds
+from glimpse.server.parse.media import blaming
 from glimpse.server.rpc.http_bodies import PacedBody
 from glimpse.v1 import media_pb2
 
@@ -63,14 +64,15 @@ class MediaHandlers:
 
     async def upload(self, messages: Messages, call: CallContext) -> media_pb2.UploadMediaResponse:
         self._check_enabled()
-        header, file = await self._receive(PacedBody(messages, lambda message: len(message.chunk)), call)
-        upload = await self._uploads.store(
-            call.tenant.namespace(header.cache_salt),
-            file,
-            ttl_seconds=header.ttl_seconds if header.HasField("ttl_seconds") else None,
-            max_tenant_bytes=call.tenant.limits.max_upload_bytes,
-            details=FileDetails(header.filename, header.purpose or "user_data"),
-        )
+        with blaming("chunk"):
+            header, file = await self._receive(PacedBody(messages, lambda message: len(message.chunk)), call)
+            upload = await self._uploads.store(
+                call.tenant.namespace(header.cache_salt),
+                file,
+                ttl_seconds=header.ttl_seconds if header.HasField("ttl_seconds") else None,
+                max_tenant_bytes=call.tenant.limits.max_upload_bytes,
+                details=FileDetails(header.filename, header.purpose or "user_data"),
+            )
         return media_pb2.UploadMediaResponse(media=_render(upload))
 
     async def _receive(

@@ -103,3 +103,5 @@ def test_what_no_list_of_files_has_is_refused(client: Anthropic) -> None:
         assert refused.value.type == "not_found_error"
     with pytest.raises(BadRequestError, match="'expires_in_seconds': expected"):
         client.files.upload(file=("a.png", PNG), expires_in_seconds=0)
+    with pytest.raises(BadRequestError, match="'file': expected at least 1 byte, got none"):
+        client.files.upload(file=("a.png", b""))

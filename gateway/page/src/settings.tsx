@@ -58,7 +58,7 @@ interface FieldsProps {
 
 const EXAMPLE_SCHEMA = '{"type": "object", "properties": {"shapes": {"type": "array", "items": {"type": "string"}}}, "required": ["shapes"]}';
 const EXAMPLE_TOOLS = '[{"name": "get_weather", "description": "Weather of a city", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}]';
-const EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh"];
+const EFFORTS = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 const MAIN = 2;
 
 function Fields({ settings, model, models, onChange }: FieldsProps) {

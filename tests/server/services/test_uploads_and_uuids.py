@@ -149,15 +149,15 @@ WRONG: list[Any] = [
         [media_pb2.UploadMediaRequest(header={"sha256": b"x"})], "INVALID_VALUE", "header.sha256", id="a short hash"
     ),
     pytest.param(list(parts(PNG, ttl_seconds=0)), "INVALID_VALUE", "header.ttl_seconds", id="no time"),
-    pytest.param(list(parts(PNG, size_bytes=1 << 20, sha256=bytes(32))), "UPLOAD_MISMATCH", "", id="another hash"),
+    pytest.param(list(parts(PNG, size_bytes=1 << 20, sha256=bytes(32))), "UPLOAD_MISMATCH", "chunk", id="another hash"),
     pytest.param([HEADER, HEADER, CHUNK], "INVALID_VALUE", "part", id="two headers"),
     pytest.param([HEADER, media_pb2.UploadMediaRequest()], "INVALID_VALUE", "part", id="an empty part"),
-    pytest.param([HEADER], "UPLOAD_MISMATCH", "", id="no file"),
-    pytest.param([HEADER, CHUNK, CHUNK], "UPLOAD_MISMATCH", "", id="more than the file"),
+    pytest.param([HEADER], "UPLOAD_MISMATCH", "chunk", id="no file"),
+    pytest.param([HEADER, CHUNK, CHUNK], "UPLOAD_MISMATCH", "chunk", id="more than the file"),
     pytest.param(
         [media_pb2.UploadMediaRequest(header={"sha256": bytes(32), "size_bytes": 1 << 40})],
         "MEDIA_TOO_LARGE",
-        "",
+        "chunk",
         id="too large",
     ),
 ]
