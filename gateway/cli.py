@@ -6,7 +6,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,7 +17,7 @@ from glimpse.gateway.address import Address
 from glimpse.gateway.admin import AdminError
 from glimpse.gateway.config import UPSTREAM, GatewayOptions, write_config
 from glimpse.gateway.health import is_serving
-from glimpse.gateway.options import AddressFlag, Count
+from glimpse.gateway.options import AddressFlag, Count, PublicOptions
 from glimpse.gateway.run import Envoy, GatewayError, writing_files
 from glimpse.gateway.tls import NO_UPSTREAM_TLS, UpstreamTls
 from glimpse.identity.errors import IdentityConfigError
@@ -28,7 +28,7 @@ from glimpse.standard_streams import announce, explained_output
 from glimpse.stop_signals import StopSignals
 from glimpse.tasks import first
 from glimpse.usage import USAGE_STATUS, UsageError
-from glimpse.variables import Variables, tell_unknown
+from glimpse.variables import Variables, tell_overridden, tell_unknown
 
 _DEFAULTS = GatewayOptions()
 _ADMIN = Address(host="127.0.0.1", port=9901)
@@ -97,6 +97,10 @@ def run(
     """
     if public is not None:
         options = options.with_public(public)
+        names = ("listen", "upstream", "drain_seconds", *(field.name for field in fields(PublicOptions)))
+        tell_overridden(
+            [f"{_PREFIX}{name.upper()}" for name in names], "`glimpse up` has flags of its own (`--help-all`)"
+        )
     _check(options)
     tell_unknown(app, _PREFIX)
     with writing_files():

@@ -77,9 +77,9 @@ class ListenSettings(BaseModel):
     """Network whose proxies may give a client's address as x-glimpse-client-address; repeatable. Default: this host."""
     body_in_flight_bytes: Annotated[Size, Field(ge=1)] = ByteSize(512 << 20)
     """Memory for request bodies until their media are loaded, half of it for one client. More is refused (429)."""
-    drain_delay: Annotated[float, Field(ge=0)] = 3.0
+    drain_delay: Annotated[float, Field(ge=0, le=_MAX_GRPC_SECONDS)] = 3.0
     """Seconds between reporting NOT_SERVING and closing the port on SIGTERM, so that proxies notice. None on Ctrl-C."""
-    drain_timeout: Annotated[float, Field(ge=0)] = 60.0
+    drain_timeout: Annotated[float, Field(ge=0, le=_MAX_GRPC_SECONDS)] = 60.0
     """Seconds that running requests get to end when the server stops; then they end with UNAVAILABLE."""
     keepalive_time: Annotated[float, Field(ge=1, le=_MAX_GRPC_SECONDS)] = 20.0
     """Seconds after which a silent gRPC connection is pinged; after as many more without a reply its requests end.

@@ -1,6 +1,7 @@
 """Environment variables of flags: which are read, and which are refused."""
 
 import os
+import sys
 from typing import Annotated
 
 import pytest
@@ -141,3 +142,17 @@ def test_variables_of_the_gateway_that_it_does_not_read_are_told(
         monkeypatch.setenv(f"GLIMPSE_GATEWAY_{name}", "1")
     tell_unknown(gateway.app, "GLIMPSE_GATEWAY_")
     assert caplog.messages == ["environment variables without effect, which no command reads: GLIMPSE_GATEWAY_SEQS"]
+
+
+def test_variables_that_glimpse_up_overrides_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("LISTEN", "ACCESS_LOG", "WORKERS"):
+        monkeypatch.setenv(f"GLIMPSE_GATEWAY_{name}", "1")
+    monkeypatch.setattr(gateway, "Envoy", lambda *_args, **_options: sys.exit())
+    with pytest.raises(SystemExit):
+        gateway.app(["run", "--public={}", "--listen=127.0.0.1:0"], exit_on_error=False)
+    assert caplog.messages == [
+        "environment variables without effect, since `glimpse up` has flags of its own (`--help-all`): "
+        "GLIMPSE_GATEWAY_ACCESS_LOG, GLIMPSE_GATEWAY_LISTEN"
+    ]

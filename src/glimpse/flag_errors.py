@@ -1,12 +1,16 @@
 """Explains flags and environment variables that are refused: `'--max-model-len': expected X, got Y`."""
 
+import re
 from collections.abc import Iterator
 
+import cyclopts
 from cyclopts import Argument, CoercionError, CycloptsError
 from pydantic import ValidationError
 
 from glimpse.engine.protocol.option_values import explain
 
+_BOUND = re.compile(r"Must be >= (.+)\.")
+"""What cyclopts says of a number that is too small."""
 _EXPECTED = {bool: "true or false", float: "a number", int: "an integer"}
 
 
@@ -21,6 +25,10 @@ def explain_flags(error: CycloptsError) -> str:
             return f"'{name}': {cause}"
         if error.target_type in _EXPECTED:
             return f"'{name}': expected {_EXPECTED[error.target_type]}, got {error.token.value!r}"
+    if isinstance(error, cyclopts.ValidationError) and error.argument is not None and error.argument.tokens:
+        bound, token = _BOUND.fullmatch(error.exception_message), error.argument.tokens[-1]
+        if bound is not None:
+            return f"'{token.keyword or error.argument.name}': expected at least {bound[1]}, got {token.value!r}"
     return str(error)
 
 

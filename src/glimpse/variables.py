@@ -63,6 +63,12 @@ def tell_unknown(app: App, prefix: str) -> None:
             _logger.warning("environment variables without effect, which no command reads: %s", ", ".join(unread))
 
 
+def tell_overridden(names: Iterable[str], by: str) -> None:
+    """Logs the variables of these names that are set, though a program has said otherwise."""
+    if found := sorted(name for name in names if name in os.environ):
+        _logger.warning("environment variables without effect, since %s: %s", by, ", ".join(found))
+
+
 def variables_of(app: App, prefix: str, path: tuple[str, ...] = ()) -> Iterator[tuple[str, set[str]]]:
     """Yields each command below an app, and the variables of its flags."""
     for name in app:

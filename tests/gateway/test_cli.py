@@ -19,6 +19,8 @@ GATEWAY_PEM = Path(__file__).with_name("certificates") / "gateway.pem"
         (["--bogus"], "Unknown option: --bogus."),
         (["--listen=8080"], "'--listen': expected an address such as 127.0.0.1:8080, got '8080'"),
         (["--upstream=[::1]"], "'--upstream': expected an address such as 127.0.0.1:8080, got '[::1]'"),
+        (["--max-heap-bytes=1"], "'--max-heap-bytes': expected at least 67108864, got '1'"),
+        (["--max-connections=0"], "'--max-connections': expected at least 1, got '0'"),
         (["--max-heap-bytes=much"], "'--max-heap-bytes': expected a size such as 2GiB, got 'much'"),
         (["--max-connections=many"], "'--max-connections': expected an integer, got 'many'"),
         ([f"--tls-certificate={GATEWAY_PEM}"], "'--tls-certificate' and '--tls-key': expected both or none, got one"),

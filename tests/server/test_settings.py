@@ -71,6 +71,8 @@ def test_option_reaches_the_engine_by_flag_and_by_environment(name: str, monkeyp
         ("--num-threads=2000", "'--num-threads': expected at most 1024, got '2000'"),
         ("--numa-node=2000", "'--numa-node': expected at most 1023, got '2000'"),
         ("--keepalive-time=3000000", "'--keepalive-time': expected at most 2e+06, got '3000000'"),
+        ("--drain-timeout=inf", "'--drain-timeout': expected at most 2e+06, got 'inf'"),
+        ("--drain-delay=inf", "'--drain-delay': expected at most 2e+06, got 'inf'"),
         ("--max-connection-age=3000000", "'--max-connection-age': expected at most 2e+06, got '3000000'"),
         ("--media-store-prefix=", "'--media-store-prefix': expected "),
         ("--media-store-prefix=mine:", "'--media-store-prefix': expected together with --media-store"),
