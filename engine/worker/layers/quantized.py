@@ -97,14 +97,14 @@ def process_weights_after_loading(root: nn.Module) -> None:
             module.sort_inputs()
 
 
-def named_tensors(root: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yields all weights of a module with their names in it; those of linears as their `named_weights` does."""
-    for path, module in root.named_modules():
+def named_tensors(root: nn.Module, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yields all weights of a module of this name, with theirs; those of linears as their `named_weights` does."""
+    for path, module in root.named_modules(prefix=name):
         if isinstance(module, Linear | Int8Linear | GroupQuantizedLinear | Fp8Linear):
             yield from module.named_weights(path)
         else:
             own = module.named_parameters(recurse=False)
-            yield from ((f"{path}.{name}".lstrip("."), parameter.data) for name, parameter in own)
+            yield from ((f"{path}.{kind}".lstrip("."), parameter.data) for kind, parameter in own)
 
 
 def is_fp8(scheme: QuantizationScheme | None) -> bool:

@@ -19,6 +19,7 @@ from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.mlp import gated
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
+from glimpse.engine.worker.layers.quantized import named_tensors
 from glimpse.engine.worker.models.encoders.qwen2_vl_vision import VisionTower, patch_positions
 from glimpse.engine.worker.models.encoders.varlen_segments import Grid
 from glimpse.engine.worker.models.qwen_vl import QwenVL
@@ -136,8 +137,7 @@ class GlmMerger(nn.Module):
         assert self.downsample.bias is not None
         yield "downsample.bias", self.downsample.bias.data
         yield from self.projection.named_weights("merger.proj")
-        for name, parameter in self.projection_norm.named_parameters():
-            yield f"merger.post_projection_norm.{name}", parameter.data
+        yield from named_tensors(self.projection_norm, "merger.post_projection_norm")
         yield from self.gate_up.named_weights("merger.gate_proj", "merger.up_proj")
         yield from self.down.named_weights("merger.down_proj")
 

@@ -15,6 +15,7 @@ from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.worker.layers.lora import Adapters
 from glimpse.engine.worker.layers.low_rank import AdaptedRows
 from glimpse.engine.worker.layers.ops import Ops, TorchOps
+from glimpse.engine.worker.layers.quantized import named_tensors
 from glimpse.engine.worker.models.decoder import Decoder, encoded_rows, text_positions
 from glimpse.engine.worker.models.decoder_weights import arrange
 from glimpse.engine.worker.models.encoders.encoder import Encoder
@@ -182,8 +183,7 @@ class Model(nn.Module):
         if self.encoder is not None:
             yield from self.encoder.named_weights()
         if self.projection is not None:
-            weights = self.projection.named_parameters()
-            yield from ((f"embedding_proj_layer.{name}", tensor.data) for name, tensor in weights)
+            yield from named_tensors(self.projection, "embedding_proj_layer")
 
     def split_weight(self, name: str, tensor: Tensor, text: TextConfig) -> Iterable[tuple[str, Tensor]]:
         """Returns the parts of a checkpoint's tensor that `named_weights` names separately.

@@ -14,6 +14,7 @@ from glimpse.engine.checkpoint.model_config.encoders import SamConfig
 from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
+from glimpse.engine.worker.layers.quantized import named_tensors
 from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
 
 _NECK_EPS = 1e-6
@@ -79,7 +80,7 @@ class SamTower(nn.Module):
         yield "neck.conv1.weight", self.narrowing.weight.data[..., None, None]
         yield "neck.conv2.weight", self.smoothing.weight.data
         for number, norm in enumerate((self.neck_norm1, self.neck_norm2), 1):
-            yield from ((f"neck.layer_norm{number}.{name}", each.data) for name, each in norm.named_parameters())
+            yield from named_tensors(norm, f"neck.layer_norm{number}")
         yield "proj.conv1.weight", self.halving1.weight.data
         yield "proj.conv2.weight", self.halving2.weight.data
 
@@ -138,7 +139,7 @@ class SamLayer(nn.Module):
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names, without the layer's prefix."""
-        yield from ((f"layer_norm1.{name}", each.data) for name, each in self.layer_norm1.named_parameters())
+        yield from named_tensors(self.layer_norm1, "layer_norm1")
         yield from self.qkv.named_weights("attn.qkv")
         yield from self.out.named_weights("attn.proj")
         yield "attn.rel_pos_h", self.row_distances.data

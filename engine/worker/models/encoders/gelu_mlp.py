@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.ops import Norm, Ops
+from glimpse.engine.worker.layers.quantized import named_tensors
 
 
 class GeluMLP(nn.Module):
@@ -42,6 +43,6 @@ class GeluMLP(nn.Module):
     ) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names, without a prefix. `norm` and `linears` are those of parts."""
         if self.norm is not None:
-            yield from ((f"{norm}.{name}", each.data) for name, each in self.norm.named_parameters())
+            yield from named_tensors(self.norm, norm)
         yield from self.linear_1.named_weights(linears[0])
         yield from self.linear_2.named_weights(linears[1])

@@ -15,6 +15,7 @@ from glimpse.engine.checkpoint.model_config.encoders import PixelsConfig
 from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.ops import Ops
+from glimpse.engine.worker.layers.quantized import named_tensors
 from glimpse.engine.worker.models.encoders.encoder import Encoder
 from glimpse.engine.worker.models.encoders.gemma4_vision import unscaled_norm
 from glimpse.engine.worker.tensors.transfer import upload_bytes
@@ -75,7 +76,7 @@ class UnifiedEmbedder(Encoder):
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Encoder.named_weights`."""
         for name, norm in self.norms.items():
-            yield from ((f"vision_embedder.{name}.{each}", tensor.data) for each, tensor in norm.named_parameters())
+            yield from named_tensors(norm, f"vision_embedder.{name}")
         yield from self.dense.named_weights("vision_embedder.patch_dense")
         yield "vision_embedder.pos_embedding", self.positions.data
         yield from self.projection.named_weights("embed_vision.embedding_projection")

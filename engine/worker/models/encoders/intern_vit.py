@@ -16,6 +16,7 @@ from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Norm, Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
+from glimpse.engine.worker.layers.quantized import named_tensors
 from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
 from glimpse.engine.worker.models.encoders.vit import cut_patches
 
@@ -105,7 +106,7 @@ class InternVitLayer(nn.Module):
             yield "attention.k_norm.weight", self.key_norm.weight.data
         yield from self.out_proj.named_weights("attention.projection_layer")
         yield from self.mlp.named_weights(norm="layernorm_after", linears=("mlp.fc1", "mlp.fc2"))
-        yield from ((f"layernorm_before.{name}", each.data) for name, each in self.norm_before.named_parameters())
+        yield from named_tensors(self.norm_before, "layernorm_before")
         yield "lambda_1", self.attention_scale.data
         yield "lambda_2", self.mlp_scale.data
 

@@ -53,7 +53,7 @@ class PaddleVisionTower(VisionTower):
             assert isinstance(block, VisionBlock)
             layer = f"visual.vision_model.encoder.layers.{index}"
             for number, norm in enumerate((block.norm1, block.norm2), 1):
-                yield from ((f"{layer}.layer_norm{number}.{name}", each.data) for name, each in norm.named_parameters())
+                yield from named_tensors(norm, f"{layer}.layer_norm{number}")
             yield from block.attn.qkv.named_weights(*(f"{layer}.self_attn.{part}_proj" for part in "qkv"))
             yield from block.attn.proj.named_weights(f"{layer}.self_attn.out_proj")
             yield from ((f"{layer}.mlp.{name}", tensor) for name, tensor in block.mlp.named_weights())

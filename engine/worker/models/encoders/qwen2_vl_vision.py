@@ -101,7 +101,7 @@ class VisionTower(Encoder):
         for index, block in enumerate(self.blocks):
             assert isinstance(block, VisionBlock)
             yield from ((f"visual.blocks.{index}.{name}", tensor) for name, tensor in block.named_weights())
-        yield from ((f"visual.merger.{name}", tensor) for name, tensor in named_tensors(self.merger))
+        yield from named_tensors(self.merger, "visual.merger")
 
 
 class VisionBlock(nn.Module):
@@ -135,7 +135,7 @@ class VisionBlock(nn.Module):
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names, without the block's prefix."""
         for name in ("norm1", "attn", "norm2"):
-            yield from ((f"{name}.{part}", tensor) for part, tensor in named_tensors(self.get_submodule(name)))
+            yield from named_tensors(self.get_submodule(name), name)
         if (heads := self.head_norms) is not None and heads.key is not None:
             yield from (("attn.q_norm.weight", heads.query.weight.data), ("attn.k_norm.weight", heads.key.weight.data))
         yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.named_weights())

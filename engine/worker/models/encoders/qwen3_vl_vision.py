@@ -51,9 +51,8 @@ class Qwen3VisionTower(VisionTower):
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Encoder.named_weights`."""
         yield "visual.pos_embed.weight", self.position_table.data
-        mergers = named_tensors(self.deepstack_mergers)
-        named = ((f"visual.deepstack_merger_list.{name}", tensor) for name, tensor in mergers)
-        for name, tensor in chain(super().named_weights(), named):
+        mergers = named_tensors(self.deepstack_mergers, "visual.deepstack_merger_list")
+        for name, tensor in chain(super().named_weights(), mergers):
             yield _published(name), tensor
 
 

@@ -16,6 +16,7 @@ from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.mlp import PlainMLP
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
+from glimpse.engine.worker.layers.quantized import named_tensors
 
 
 class VisionTransformer(nn.Module):
@@ -86,7 +87,7 @@ class VisionTransformer(nn.Module):
         # The published name is misspelled.
         for name, norm in (("pre_layrnorm", self.pre_norm), ("post_layernorm", self.post_norm)):
             if norm is not None:
-                yield from ((f"{name}.{part}", each.data) for part, each in norm.named_parameters())
+                yield from named_tensors(norm, name)
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, VitLayer)
             yield from ((f"encoder.layers.{index}.{name}", tensor) for name, tensor in layer.named_weights())
@@ -129,8 +130,8 @@ class VitLayer(nn.Module):
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names, without the layer's prefix."""
-        for norm in ("layer_norm1", "layer_norm2"):
-            yield from ((f"{norm}.{name}", each.data) for name, each in self.get_submodule(norm).named_parameters())
+        yield from named_tensors(self.layer_norm1, "layer_norm1")
+        yield from named_tensors(self.layer_norm2, "layer_norm2")
         yield from self.qkv_proj.named_weights("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
         yield from self.out_proj.named_weights("self_attn.out_proj")
         yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.named_weights())

@@ -16,6 +16,7 @@ from glimpse.engine.checkpoint.model_config.encoders import AudioConfig
 from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.ops import Ops
+from glimpse.engine.worker.layers.quantized import named_tensors
 from glimpse.engine.worker.models.encoders.encoder import Encoder
 from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
 
@@ -69,9 +70,8 @@ class WhisperEncoder(Encoder):
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields Whisper's weights with their checkpoint names; matrices of fused linears are views."""
-        for module in ("conv1", "conv2", "layer_norm"):
-            named = self.get_submodule(module).named_parameters()
-            yield from ((f"{_PREFIX}{module}.{name}", parameter.data) for name, parameter in named)
+        for name in ("conv1", "conv2", "layer_norm"):
+            yield from named_tensors(self.get_submodule(name), f"{_PREFIX}{name}")
         yield f"{_PREFIX}embed_positions.weight", self.embed_positions.data
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, WhisperLayer)
@@ -104,8 +104,7 @@ class WhisperLayer(nn.Module):
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names, without the layer's prefix."""
-        named = self.self_attn_layer_norm.named_parameters()
-        yield from ((f"self_attn_layer_norm.{name}", parameter.data) for name, parameter in named)
+        yield from named_tensors(self.self_attn_layer_norm, "self_attn_layer_norm")
         yield from self.qv_proj.named_weights("self_attn.q_proj", "self_attn.v_proj")
         yield from self.k_proj.named_weights("self_attn.k_proj")
         yield from self.out_proj.named_weights("self_attn.out_proj")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from glimpse.engine.checkpoint.model_config.encoders import VitConfig
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.ops import Ops
+from glimpse.engine.worker.layers.quantized import named_tensors
 from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
 from glimpse.engine.worker.models.encoders.tiles import shuffle_pixels
 
@@ -45,7 +46,7 @@ class WindowMerger(nn.Module):
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names, without the merger's prefix."""
-        yield from ((f"layer_norm1.{name}", each.data) for name, each in self.norm.named_parameters())
+        yield from named_tensors(self.norm, "layer_norm1")
         yield from self.qkv_proj.named_weights("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
         yield from self.out_proj.named_weights("self_attn.out_proj")
         yield from self.mlp.named_weights(norm="pre_norm")
