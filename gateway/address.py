@@ -25,6 +25,8 @@ class Address:
         bare = host.removeprefix("[").removesuffix("]")
         if not colon or not bare or not (port.isascii() and port.isdigit()) or int(port) > 65535:
             raise ValueError(f"expected an address such as 127.0.0.1:8080, got {text!r}")
+        if "/" in bare:
+            raise ValueError(f"expected HOST:PORT without a scheme, got {text!r}")
         if ":" in bare and not host.startswith("["):
             raise ValueError(f"expected an IPv6 address in brackets, such as [::1]:8080, got {text!r}")
         return cls(host=bare, port=int(port))

@@ -108,6 +108,7 @@ class GatewayOptions(PublicOptions):
         """
         if self.api_keys is not None:
             raise ValueError(_NO_KEYS)
+        self.check_names()
         self.tls.check()
         self.authentication.check(has_client_ca=self.tls.tls_client_ca is not None)
         build_verifier(self.authentication)

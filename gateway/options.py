@@ -3,6 +3,7 @@
 The docstring under a flag is its help text.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -14,6 +15,11 @@ from glimpse.gateway.address import Address
 
 _MIN_HEAP_BYTES = 64 << 20
 """Envoy itself needs about half of it."""
+
+
+_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\sA-Z]*")
+"""What browsers send."""
+_HOST = re.compile(r"[\w.-]+|\[[\da-fA-F:.]+\]", re.ASCII)
 
 
 def _human_readable(size: int) -> str:
@@ -56,6 +62,16 @@ class PublicOptions:
     """The gateway speaks Connect's protocol too. Experimental: Envoy calls its own filter for it work in progress."""
     page: bool = True
     """Serve a page for people at / and the API reference at /docs, on the gateway's port. --no-page turns both off."""
+
+    def check_names(self) -> None:
+        """Raises ValueError for an origin or a host that no request can have."""
+        for origin in self.allow_origin:
+            if _ORIGIN.fullmatch(origin) is None:
+                expected = "an origin such as https://app.example, in small letters and without a path"
+                raise ValueError(f"'--allow-origin': expected {expected}, got {origin!r}")
+        for host in self.allowed_host:
+            if _HOST.fullmatch(host) is None:
+                raise ValueError(f"'--allowed-host': expected a name such as api.example, without a port, got {host!r}")
 
 
 _NoFlag = Annotated[int, Parameter(parse=False)]

@@ -38,6 +38,10 @@ def up(
         Port of the gateway: REST, SSE, grpc-web and gRPC; 0 takes a free one.
     """
     settings = with_model(settings, model)
+    try:
+        gateway.check_names()
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     if settings.listen.tls.tls_certificate is not None:
         raise UsageError(_NO_TLS)
     for flag, port in (("--port", settings.listen.port), ("--metrics-port", settings.listen.metrics_port)):

@@ -7,6 +7,7 @@ import pytest
 
 from glimpse.gateway.cli import app, main
 from glimpse.gateway.config import GatewayOptions
+from glimpse.gateway.options import PublicOptions
 from glimpse.gateway.run import Envoy
 from tests.gateway.conftest import ANY_PORT
 
@@ -19,6 +20,15 @@ GATEWAY_PEM = Path(__file__).with_name("certificates") / "gateway.pem"
         (["--bogus"], "Unknown option: --bogus."),
         (["--listen=8080"], "'--listen': expected an address such as 127.0.0.1:8080, got '8080'"),
         (["--upstream=[::1]"], "'--upstream': expected an address such as 127.0.0.1:8080, got '[::1]'"),
+        (
+            ["--upstream=http://glimpse:50051"],
+            "'--upstream': expected HOST:PORT without a scheme, got 'http://glimpse:50051'",
+        ),
+        *(
+            (["--allow-origin", each], "'--allow-origin': expected an origin such as")
+            for each in ("a.example", "https://a/")
+        ),
+        *((["--allowed-host", each], "'--allowed-host': expected a name such as") for each in ("", "a:1", "http://a")),
         (["--max-heap-bytes=1"], "'--max-heap-bytes': expected at least 67108864, got '1'"),
         (["--max-connections=0"], "'--max-connections': expected at least 1, got '0'"),
         (["--max-heap-bytes=much"], "'--max-heap-bytes': expected a size such as 2GiB, got 'much'"),
@@ -69,3 +79,10 @@ async def test_connections_are_bounded_by_where_envoy_runs(tmp_path: Path, monke
     with pytest.raises(SystemExit):
         app(["config", str(tmp_path)])
     assert "max_active_downstream_connections: 10000\n" in (tmp_path / "envoy.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    "origin", ["*", "null", "http://localhost:3000", "app://obsidian.md", "file://", "https://[::1]:1"]
+)
+def test_origins_are_written_as_browsers_send_them(origin: str) -> None:
+    PublicOptions(allow_origin=(origin,), allowed_host=("API.example", "[::1]", "10.0.0.1", "my_host")).check_names()

@@ -30,6 +30,10 @@ def test_collector_of_traces_reaches_the_gateway(monkeypatch: pytest.MonkeyPatch
     ("arguments", "message"),
     [
         (["up", "--nnodes=2", "--node-rank=1"], "'--node-rank': expected 0 with `glimpse up`, got 1"),
+        (
+            ["up", "--allowed-host=a.example:8080"],
+            "'--allowed-host': expected a name such as api.example, without a port",
+        ),
         (["serve", "--node-rank=1"], "'--node-rank': expected less than --nnodes 1, got 1"),
         (["serve", "--nnodes=2"], "'--master-addr': expected the address of node 0 with --nnodes 2, got none"),
         (["up", "--front-ends=4"], "'--front-ends': expected 1 without --media-store, got 4"),
