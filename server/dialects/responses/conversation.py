@@ -114,8 +114,9 @@ class ConversationWriter:
             case "input_image":
                 self._add_image(message.content.add().image, part.input_image, f"{own}.image", f"{path}.input_image")
             case "input_file":
-                source, given = message.content.add().document.source, part.input_file
-                self._set_source(source, given, "file_data", f"{own}.document", f"{path}.input_file")
+                document, given = message.content.add().document, part.input_file
+                document.detail = given.detail
+                self._set_source(document.source, given, "file_data", f"{own}.document", f"{path}.input_file")
             case "input_audio":
                 message.content.add(audio=part.input_audio.input_audio)
                 self._adapted[f"{own}.audio"] = f"{path}.input_audio.input_audio"

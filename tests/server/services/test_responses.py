@@ -10,6 +10,7 @@ import pytest
 
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
+from tests.media.pdfs import document
 from tests.server.dialects.responses_client import EVENT, RESPONSE, document_of, joined
 from tests.server.requests import image_part, json_bodies, png, request, text_part, user
 
@@ -81,6 +82,17 @@ def test_the_same_answer_about_an_image(channel: grpc.Channel) -> None:
     again = streamed(channel, **asked)
     assert text_of(again) == text_of(found)
     assert again["usage"]["output_tokens"] == usage["output_tokens"]
+
+
+def test_a_file_of_low_detail_has_fewer_tokens(channel: grpc.Channel) -> None:
+    pdf = base64.b64encode(document([""], size=(600, 600))).decode()
+    stub: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
+
+    def num_tokens(detail: str) -> int:
+        file = {"type": "input_file", "file_data": f"data:application/pdf;base64,{pdf}", "detail": detail}
+        return json.loads(stub.CountInputTokens(json_bodies({"input": [said("user", file)]})).data)["input_tokens"]
+
+    assert num_tokens("low") < num_tokens("high") == num_tokens("auto")
 
 
 @pytest.mark.parametrize(

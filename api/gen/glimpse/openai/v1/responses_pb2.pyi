@@ -190,16 +190,18 @@ class ResponseImage(_message.Message):
     def __init__(self, image_url: _Optional[str] = ..., file_id: _Optional[str] = ..., detail: _Optional[_Union[_content_pb2.ImageDetail, str]] = ...) -> None: ...
 
 class ResponseFile(_message.Message):
-    __slots__ = ("file_id", "file_data", "file_url", "filename")
+    __slots__ = ("file_id", "file_data", "file_url", "filename", "detail")
     FILE_ID_FIELD_NUMBER: _ClassVar[int]
     FILE_DATA_FIELD_NUMBER: _ClassVar[int]
     FILE_URL_FIELD_NUMBER: _ClassVar[int]
     FILENAME_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
     file_id: str
     file_data: str
     file_url: str
     filename: str
-    def __init__(self, file_id: _Optional[str] = ..., file_data: _Optional[str] = ..., file_url: _Optional[str] = ..., filename: _Optional[str] = ...) -> None: ...
+    detail: _content_pb2.ImageDetail
+    def __init__(self, file_id: _Optional[str] = ..., file_data: _Optional[str] = ..., file_url: _Optional[str] = ..., filename: _Optional[str] = ..., detail: _Optional[_Union[_content_pb2.ImageDetail, str]] = ...) -> None: ...
 
 class ResponseAudio(_message.Message):
     __slots__ = ("input_audio",)
