@@ -135,10 +135,15 @@ def check_sides(height: int, width: int, *, of: str = "an image") -> None:
         raise _invalid(f"expected {of} of at least 1×1 pixels, got {width}×{height}")
 
 
-def check_aspect_ratio(height: int, width: int) -> None:
-    """Raises MediaError (INVALID_MEDIA) if a side is 0 or more than `MAX_ASPECT_RATIO` times the other."""
+def check_aspect_ratio(height: int, width: int, *, sent: tuple[int, int] | None = None) -> None:
+    """Raises MediaError (INVALID_MEDIA) if a side is 0 or more than `MAX_ASPECT_RATIO` times the other.
+
+    Args:
+        sent: Height and width of the image before it was enlarged, which the error tells.
+    """
     check_sides(height, width)
     if max(height, width) > MAX_ASPECT_RATIO * min(height, width):
+        height, width = sent or (height, width)
         raise _invalid(f"expected an aspect ratio of at most {MAX_ASPECT_RATIO}:1, got {width}×{height} pixels")
 
 

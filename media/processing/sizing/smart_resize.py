@@ -39,7 +39,7 @@ class SmartResize(ImageRecipe, frozen=True, kw_only=True, tag="smart_resize"):
 
     def plan(self, height: int, width: int) -> ImagePlan:
         """Returns an image resized within the bounds; its grid is (1, rows, columns) of patches. As `smart_resize`."""
-        factor = self.patch_size * self.merge_size
+        factor, sent = self.patch_size * self.merge_size, (height, width)
         if self.rounds_slim and 0 < height < factor:
             height, width = factor, round(width * factor / height)
         if self.rounds_slim and 0 < width < factor:
@@ -47,6 +47,7 @@ class SmartResize(ImageRecipe, frozen=True, kw_only=True, tag="smart_resize"):
         if self.enlarges_slim and (shorter := min(height, width)) < factor:
             scale = factor / shorter
             height, width = int(height * scale), int(width * scale)
+        check_aspect_ratio(height, width, sent=sent)
         size = smart_resize(height, width, factor=factor, min_pixels=self.min_pixels, max_pixels=self.max_pixels)
         return ImagePlan(views=(View(resized=size),), grid=self._grid(*size))
 

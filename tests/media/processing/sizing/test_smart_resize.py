@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from transformers import models
 
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.sizing.smart_resize import smart_resize
+from glimpse.media.processing.sizing.smart_resize import SmartResize, smart_resize
 
 reference = models.qwen2_vl.image_processing_pil_qwen2_vl.smart_resize
 
@@ -76,3 +76,10 @@ def test_refuses_extreme_aspect_ratios() -> None:
     with pytest.raises(MediaError, match="10000×1") as caught:
         smart_resize(1, 10000, factor=28, min_pixels=3136, max_pixels=1003520)
     assert caught.value.code == MediaErrorCode.INVALID_MEDIA
+
+
+@pytest.mark.parametrize("slim", ["enlarges_slim", "rounds_slim"])
+def test_the_error_tells_the_size_that_was_sent(slim: str) -> None:
+    sizing = SmartResize(**{slim: True})
+    with pytest.raises(MediaError, match="at most 200:1, got 300×1 pixels"):
+        sizing.plan(1, 300)
