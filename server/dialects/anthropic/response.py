@@ -157,4 +157,5 @@ class EventRenderer:
             input_tokens=usage.prompt_tokens - usage.cached_tokens,
             cache_read_input_tokens=usage.cached_tokens,
             output_tokens=usage.completion_tokens,
+            output_tokens_details=anthropic_pb2.OutputTokensDetails(thinking_tokens=usage.reasoning_tokens),
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+from anthropic.types import Usage as MessageUsage
 
 from glimpse.anthropic.v1 import anthropic_pb2_grpc
 from glimpse.openai.v1 import openai_pb2_grpc
@@ -77,7 +78,8 @@ def test_openai_s_api_has_the_same_answer(channel: grpc.Channel) -> None:
 def test_messages_have_the_same_thinking(channel: grpc.Channel) -> None:
     wire = request(user("the other one"), max_completion_tokens=60)
     wire.thinking_token_budget = BUDGET
-    typed = Chat(channel).CreateChatCompletion(wire).choices[0].message
+    whole = Chat(channel).CreateChatCompletion(wire)
+    typed, num_tokens = whole.choices[0].message, whole.usage.completion_tokens_details.reasoning_tokens
     asked: dict[str, Any] = {
         "messages": [{"role": "user", "content": "the other one"}],
         "max_tokens": 60,
@@ -88,6 +90,10 @@ def test_messages_have_the_same_thinking(channel: grpc.Channel) -> None:
 
     def content(body: Any) -> Any:
         return post_json(stub.CreateMessage, body)["content"]
+
+    usage = MessageUsage.model_validate(post_json(stub.CreateMessage, asked)["usage"], strict=True)
+    assert usage.output_tokens_details is not None
+    assert usage.output_tokens_details.thinking_tokens == num_tokens > 0
 
     signature = base64.b64encode(hashlib.sha256(typed.reasoning.encode()).digest()).decode()
     thought = {"type": "thinking", "thinking": typed.reasoning, "signature": signature}

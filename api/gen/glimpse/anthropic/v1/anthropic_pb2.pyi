@@ -365,16 +365,24 @@ class OutputBlock(_message.Message):
     def __init__(self, text: _Optional[_Union[TextBlock, _Mapping]] = ..., tool_use: _Optional[_Union[ToolUseBlock, _Mapping]] = ..., thinking: _Optional[_Union[ThinkingBlock, _Mapping]] = ...) -> None: ...
 
 class MessageUsage(_message.Message):
-    __slots__ = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+    __slots__ = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens", "output_tokens_details")
     INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     CACHE_CREATION_INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     CACHE_READ_INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_DETAILS_FIELD_NUMBER: _ClassVar[int]
     input_tokens: int
     cache_creation_input_tokens: int
     cache_read_input_tokens: int
     output_tokens: int
-    def __init__(self, input_tokens: _Optional[int] = ..., cache_creation_input_tokens: _Optional[int] = ..., cache_read_input_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ...) -> None: ...
+    output_tokens_details: OutputTokensDetails
+    def __init__(self, input_tokens: _Optional[int] = ..., cache_creation_input_tokens: _Optional[int] = ..., cache_read_input_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., output_tokens_details: _Optional[_Union[OutputTokensDetails, _Mapping]] = ...) -> None: ...
+
+class OutputTokensDetails(_message.Message):
+    __slots__ = ("thinking_tokens",)
+    THINKING_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    thinking_tokens: int
+    def __init__(self, thinking_tokens: _Optional[int] = ...) -> None: ...
 
 class StreamMessageResponse(_message.Message):
     __slots__ = ("message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta", "message_stop", "ping")
