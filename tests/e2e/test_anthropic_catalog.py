@@ -6,6 +6,8 @@ from datetime import datetime
 
 import pytest
 from anthropic import Anthropic, BadRequestError, BaseModel, NotFoundError
+from anthropic._base_client import make_request_options  # pyright: ignore[reportPrivateImportUsage] - no public name
+from anthropic.pagination import SyncPage
 from anthropic.types import DeletedFile, FileMetadata, ModelInfo
 from openai import OpenAI
 
@@ -81,6 +83,13 @@ def test_all_pages_of_files_are_read(client: Anthropic) -> None:
     assert len(set(listed)) == len(listed)
     assert {file.id for file in created} <= set(listed)
     assert listed == [file.id for file in client.files.list()]
+    earlier = client.get_api_list(
+        "/v1/files",
+        model=FileMetadata,
+        page=SyncPage[FileMetadata],
+        options=make_request_options(query={"limit": 2}),
+    )
+    assert listed == [file.id for file in earlier], "as versions that follow `last_id` read them"
     assert client.files.retrieve_metadata(first.id) == first
     assert client.files.download(first.id).read() == PNG
     some = [created[1].id, created[3].id]

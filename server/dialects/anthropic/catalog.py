@@ -59,29 +59,27 @@ class CatalogHandlers:
         self, request: catalog_pb2.ListFileMetadataRequest, call: CallContext
     ) -> catalog_pb2.ListFileMetadataResponse:
         check_bounds(request)
-        if request.ids:
-            return await self._list_some(request, call)
-        call.adapted["after"] = "page"
+        given = [name for name in ("page", "after_id", "ids") if getattr(request, name)]
+        if len(given) > 1:
+            raise InvalidRequest(given[0], f"expected only one of {' and '.join(given)}", "conflicting_values")
         if request.page and not request.page.startswith(_PAGE):
             raise InvalidRequest("page", "expected the next_page of a list of files")
+        call.adapted["after"] = "page" if request.page else "after_id"
+        limit = request.limit if request.HasField("limit") else None
+        after = request.page.removeprefix(_PAGE) or request.after_id
         listed = await self.media.list_media(
-            media_pb2.ListMediaRequest(
-                limit=request.limit if request.HasField("limit") else None, after=request.page.removeprefix(_PAGE)
-            ),
-            call,
+            media_pb2.ListMediaRequest(limit=_MAX_FILES if request.ids else limit, after=after), call
         )
-        next_page = f"{_PAGE}{listed.last_id}" if listed.has_more else None
-        return catalog_pb2.ListFileMetadataResponse(data=map(_file, listed.media), next_page=next_page)
-
-    async def _list_some(
-        self, request: catalog_pb2.ListFileMetadataRequest, call: CallContext
-    ) -> catalog_pb2.ListFileMetadataResponse:
-        if request.page:
-            raise InvalidRequest("page", "expected only one of page and ids", "conflicting_values")
-        listed = await self.media.list_media(media_pb2.ListMediaRequest(limit=_MAX_FILES), call)
-        wanted = frozenset(request.ids)
+        if request.ids:
+            wanted = frozenset(request.ids)
+            data = [_file(each) for each in listed.media if each.upload_id in wanted]
+            return catalog_pb2.ListFileMetadataResponse(data=data)
+        ends = {name: getattr(listed, name) for name in ("first_id", "last_id") if listed.HasField(name)}
         return catalog_pb2.ListFileMetadataResponse(
-            data=(_file(each) for each in listed.media if each.upload_id in wanted)
+            data=map(_file, listed.media),
+            next_page=f"{_PAGE}{listed.last_id}" if listed.has_more else None,
+            has_more=listed.has_more,
+            **ends,
         )
 
     async def get_file(

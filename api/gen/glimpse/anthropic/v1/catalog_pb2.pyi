@@ -67,22 +67,30 @@ class UploadFileHeader(_message.Message):
     def __init__(self, expires_in_seconds: _Optional[int] = ..., filename: _Optional[str] = ...) -> None: ...
 
 class ListFileMetadataRequest(_message.Message):
-    __slots__ = ("ids", "limit", "page")
+    __slots__ = ("ids", "limit", "page", "after_id")
     IDS_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     PAGE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_ID_FIELD_NUMBER: _ClassVar[int]
     ids: _containers.RepeatedScalarFieldContainer[str]
     limit: int
     page: str
-    def __init__(self, ids: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ..., page: _Optional[str] = ...) -> None: ...
+    after_id: str
+    def __init__(self, ids: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ..., page: _Optional[str] = ..., after_id: _Optional[str] = ...) -> None: ...
 
 class ListFileMetadataResponse(_message.Message):
-    __slots__ = ("data", "next_page")
+    __slots__ = ("data", "next_page", "first_id", "last_id", "has_more")
     DATA_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_ID_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
     data: _containers.RepeatedCompositeFieldContainer[FileMetadata]
     next_page: str
-    def __init__(self, data: _Optional[_Iterable[_Union[FileMetadata, _Mapping]]] = ..., next_page: _Optional[str] = ...) -> None: ...
+    first_id: str
+    last_id: str
+    has_more: bool
+    def __init__(self, data: _Optional[_Iterable[_Union[FileMetadata, _Mapping]]] = ..., next_page: _Optional[str] = ..., first_id: _Optional[str] = ..., last_id: _Optional[str] = ..., has_more: _Optional[bool] = ...) -> None: ...
 
 class GetFileMetadataRequest(_message.Message):
     __slots__ = ("file_id",)
