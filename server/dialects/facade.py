@@ -25,6 +25,7 @@ from google.protobuf.message_factory import GetMessageClass
 from glimpse.dialect.bindings import Binding, bindings
 from glimpse.media.errors import MediaError
 from glimpse.server.call.context import CallContext
+from glimpse.server.call.deadline import within
 from glimpse.server.call.offload import MAX_INLINE_BYTES, run_sized
 from glimpse.server.codec.codec import Codec, Decoded
 from glimpse.server.codec.document import DecodeError
@@ -260,7 +261,8 @@ class Endpoint:
     async def _read(self, incoming: Any, rpc: Rpc) -> "_Request":
         rpc.call.is_json = rpc.call.is_dialect = True
         parameters = ignored_parameters(self._binding.facade, rpc.url)
-        request = await self._read_message(incoming, rpc.call)
+        async with within(rpc.call.deadline):
+            request = await self._read_message(incoming, rpc.call)
         request.parameters = parameters
         return request
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -91,15 +92,25 @@ async def test_slow_reader_receives_fewer_and_larger_chunks(
     assert len(pieces) < FLOOD_TOKENS
 
 
-async def test_time_that_the_gateway_adds_is_for_the_server_s_last_word(tiny_checkpoint: Path, tmp_path: Path) -> None:
+async def half_a_body() -> AsyncIterator[HttpBody]:
+    yield HttpBody(content_type="application/json", data=b'{"messages": [')
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+async def test_time_that_the_gateway_adds_is_for_the_server_s_last_word(
+    tiny_checkpoint: Path, tmp_path: Path, is_whole: bool
+) -> None:
     body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True}
     async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
         await server.ready()
         openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
-        metadata = [("x-request-id", "hold-1"), (GRACE_HEADER, "600")]
+        metadata = [("x-request-id", "hold-1"), (GRACE_HEADER, "30")]
+        bodies = json_bodies(body) if is_whole else half_a_body()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await openai.CreateChatCompletion(json_bodies(body), metadata=metadata, timeout=600).read()
-    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            async for _ in openai.CreateChatCompletion(bodies, metadata=metadata, timeout=30):
+                pass
+    assert caught.value.details() == "The deadline passed before the response was complete."
 
 
 async def test_headers_come_first_where_the_first_token_is_part_of_a_character(tiny_checkpoint: Path) -> None:
