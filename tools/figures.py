@@ -28,7 +28,7 @@ FEW_LINES = 40
 DIALECTS = {
     "OpenAI, all but Responses": ("openai/v1/openai.proto", "openai.txtpb", ("openai.py",)),
     "Responses": ("openai/v1/responses.proto", "openai_responses.txtpb", ("responses/",)),
-    "Messages": ("anthropic/v1/anthropic.proto", "anthropic.txtpb", ("anthropic/",)),
+    "Anthropic": ("anthropic/v1/*.proto", "anthropic.txtpb", ("anthropic/",)),
 }
 """What each dialect adds: its protos, its rules, and its adapter with the form of its stream."""
 
@@ -141,7 +141,7 @@ def figures(root: Path) -> Iterator[Figure]:
 def dialect_figures(root: Path) -> Iterator[Figure]:
     """Counts the lines that each dialect adds. All share the codec and the facade."""
     for name, (protos, rules, adapter) in DIALECTS.items():
-        paths = (root / "api" / "glimpse" / protos, root / "dialect" / rules)
+        paths = [*sorted((root / "api" / "glimpse").glob(protos)), root / "dialect" / rules]
         counts = [text(path).count("\n") for path in paths if path.is_file()]
         counts.append(lines(files(root, *(f"server/dialects/{each}" for each in adapter))))
         yield Figure(f"lines of {name}", sum(counts), None, "protos, rules, adapter: " + ", ".join(map(str, counts)))
