@@ -41,6 +41,7 @@ _PREPARED_ONLY = frozenset(
     (
         "CountTokens",
         "CountMessageTokens",
+        "CountInputTokens",
         "CreateBatch",
         "Tokenize",
         "Detokenize",

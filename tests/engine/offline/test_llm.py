@@ -284,7 +284,7 @@ URL_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAA
         (user({"type": "image_pil", "image_pil": "x"}), r"content\[0\]\.image_pil': expected a PIL image, got str"),
         (
             user({"type": "image", "image": IMAGE, "detail": "fine"}),
-            r"content\[0\]\.detail': expected one of 'auto', 'low', 'high', got 'fine'",
+            r"content\[0\]\.detail': expected one of 'auto', 'low', 'high', 'original', got 'fine'",
         ),
         (
             user({"type": "image", "image": IMAGE, "max_pixls": 2}),

@@ -7,7 +7,7 @@ from hashlib import sha256
 import pytest
 
 from glimpse.media.cache.memory_budget import MemoryBudget
-from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.errors import MediaErrorCode
 from glimpse.media.sources.uploads import Uploads
 from glimpse.server.batches.handlers import BatchFiles
 from glimpse.server.batches.store import SqliteStore
@@ -62,7 +62,7 @@ async def test_refuses_uploads_beyond_the_memory_budget() -> None:
     memory_budget = MemoryBudget(max_bytes=2 * len(DATA))
     with memory_budget.reservation() as others:
         others.reserve(len(DATA) + 1)
-        with pytest.raises(MediaError) as caught:
+        with pytest.raises(InvalidRequest) as caught:
             await handlers(memory_budget).upload(parts(), CallContext())
-        assert caught.value.code == MediaErrorCode.OVERLOADED
+        assert caught.value.reason == MediaErrorCode.OVERLOADED
     assert (await handlers(memory_budget).upload(parts(), CallContext())).media.size_bytes == len(DATA)
