@@ -51,6 +51,7 @@ struct Block {
   const char* ahead;              // what to prefetch meanwhile
   int64_t lines_ahead;            // cache lines to prefetch in each step
   bool ahead_to_l2;               // matrix units: to prefetch to the L2 cache only
+  int64_t ahead_apart;            // matrix units: bytes from there to as many other lines; 0: none
   const PlanesRow* planes;        // rows of the block, if the tiles are int8 planes; else null
   const GroupRow* groups;         // [groups][16] rows of the block, if the tiles are integers in groups; else null
   const GroupRow* second_groups;  // of the second tiles; null: they are a plane, or none

@@ -58,6 +58,11 @@ void begin(int64_t tile_rows, int64_t row_bytes) {
 
 void end() { _tile_release(); }
 
+inline __attribute__((always_inline)) void prefetch(const char* address, bool to_l2) {
+  if (to_l2) _mm_prefetch(address, _MM_HINT_T1);
+  else _mm_prefetch(address, _MM_HINT_T0);
+}
+
 template <bool kInt8, bool kSecond, class Rows>
 inline __attribute__((always_inline)) void multiply_tiles(const Block& block, Rows& rows) {
   if (block.adds) {
@@ -75,10 +80,9 @@ inline __attribute__((always_inline)) void multiply_tiles(const Block& block, Ro
   __m256 zeros = _mm256_setzero_ps();
   for (int64_t step = 0; step < block.num_steps; ++step) {
     const char* weights = block.panel + step * kStepBytes;
-    if (block.ahead_to_l2)
-      for (int64_t i = 0; i < block.lines_ahead; ++i) _mm_prefetch(ahead + i * 64, _MM_HINT_T1);
-    else
-      for (int64_t i = 0; i < block.lines_ahead; ++i) _mm_prefetch(ahead + i * 64, _MM_HINT_T0);
+    for (int64_t i = 0; i < block.lines_ahead; ++i) prefetch(ahead + i * 64, block.ahead_to_l2);
+    for (int64_t i = 0; block.ahead_apart && i < block.lines_ahead; ++i)
+      prefetch(ahead + block.ahead_apart + i * 64, block.ahead_to_l2);
     ahead += block.lines_ahead * 64;
     _tile_loadd(4, block.tiles + step * kTileBytes, 64);
     _tile_loadd(6, weights, kLineBytes);

@@ -20,6 +20,7 @@ constexpr int64_t kCacheBytes = 1 << 20;      // bytes of activations, or of sum
 constexpr int64_t kCachedRows = 512;          // up to this number of rows, weights are read once
 constexpr int64_t kFewBlocks = 4;             // blocks of matrix units whose sums stay in the L1 cache
 constexpr int64_t kFewBlocksBytes = 5 << 18;  // bytes of their activations that stay in the L2 cache
+constexpr int64_t kHalvedBlocks = 8;          // blocks of matrix units that prefetch in two halves
 constexpr int64_t kCachedBytes = 16 << 10;    // bytes of a panel that stay in the L1 cache
 constexpr int64_t kPanelBytes = 64 << 10;     // the same in the L2 cache, from where vector units are fed in time
 constexpr int64_t kGroupedPanels = 8;         // panels whose sums are computed together if the inputs must be divided
@@ -200,10 +201,14 @@ class Multiplication {
     }
   }
 
-  // Together the blocks prefetch what is multiplied next.
+  // Together the blocks prefetch what is multiplied next. A few blocks do it as two streams: memory reads these faster
+  // than one.
   void prefetch(Block& block, const char* next, int64_t index, int64_t num_blocks) const {
-    block.lines_ahead = ceil_div(step_bytes(weight_) / 64, num_blocks);
+    const bool in_halves = x_.uses_matrix_units() && !x_.has_group_tiles() && num_blocks <= kHalvedBlocks;
+    const int64_t lines = block.num_steps * step_bytes(weight_) / 64 / (in_halves ? 2 : 1);
+    block.lines_ahead = ceil_div(lines, num_blocks * block.num_steps);
     block.ahead = next + index * block.num_steps * block.lines_ahead * 64;
+    block.ahead_apart = in_halves ? lines * 64 : 0;
   }
 
   // The block before it is finished meanwhile, or before it.
