@@ -18,7 +18,7 @@ static inline f32v scaled(const Block& block, const Weight& weight, uint64_t row
   return block.added_rows >> row & 1 ? sums + load<f32v>(block.added + row * kPanelWidth + column) : sums;
 }
 
-// 1 / exponential(x) is 1 / sigmoid - 1, of what the activation multiplies x by.
+// 1 / s - 1, where the activation is x · s: s is a sigmoid.
 static inline f32v exponential(f32v x, int32_t activation) {
   constexpr float kLog2E = 1.44269504088896341f;
   if (activation == kGatedSilu) return power_of_two(x * -kLog2E);
