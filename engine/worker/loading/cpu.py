@@ -15,12 +15,12 @@ from glimpse.native.processors import cpu_quota, usable_processors
 _log = logging.getLogger(__name__)
 
 _READ_PERCENTAGES: Mapping[Level, Mapping[str, tuple[int, int]]] = {
-    Level.AVX2: {"none": (56, 83), "int8": (39, 70), "int4": (46, 67)},
-    Level.AVX512: {"none": (58, 87), "int8": (55, 87), "w8a8": (68, 86), "int4": (42, 83)},
-    Level.AMX: {"none": (64, 81), "int8": (65, 83), "int4": (59, 76)},
+    Level.AVX2: {"none": (62, 93), "int8": (54, 88), "w8a8": (64, 91), "int4": (54, 69)},
+    Level.AVX512: {"none": (66, 92), "int8": (71, 97), "w8a8": (75, 86), "int4": (62, 90)},
+    Level.AMX: {"none": (64, 85), "int8": (49, 85), "w8a8": (58, 83), "int4": (54, 87)},
 }
-"""The rate at which a decode step of one sequence read bfloat16, int8 and int4 weights, in percent of the fastest read
-beside it: least and most of the machines in docs/benchmarks.md. The faster the memory, the lower the share."""
+"""The rate at which a decode step of one sequence read weights of each kind, in percent of the fastest read beside it:
+least and most of the machines in docs/benchmarks.md. The faster the memory, the lower the share."""
 
 
 def bind_to_node(node: int | None) -> None:

@@ -89,8 +89,8 @@ static inline Way way_of(const Finishing& finishing, int64_t panel) {
 }
 
 // Finishes rows while other blocks are multiplied: evenly over the steps, in parts of a few vector operations. More at
-// once would keep the processor from seeing the next tiles in time. It has copies: for all that the compiler knows, a
-// stored result may change what they are copied from.
+// once would keep the processor from seeing the next tiles in time. It has copies of what each part needs: for all that
+// the compiler knows, a stored result may change what they are copied from.
 template <Way kWay, bool kPlanes>
 class RowFinisher {
  public:
