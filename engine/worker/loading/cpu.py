@@ -1,7 +1,6 @@
 """The threads and memory of an engine on a CPU, and the line in its log that says what computes there."""
 
 import logging
-from collections.abc import Mapping
 
 import torch
 
@@ -13,14 +12,6 @@ from glimpse.engine.worker.native.library import Level
 from glimpse.native.processors import cpu_quota, usable_processors
 
 _log = logging.getLogger(__name__)
-
-_READ_PERCENTAGES: Mapping[Level, Mapping[str, tuple[int, int]]] = {
-    Level.AVX2: {"none": (62, 93), "int8": (54, 88), "w8a8": (64, 91), "int4": (54, 69)},
-    Level.AVX512: {"none": (66, 92), "int8": (71, 97), "w8a8": (75, 86), "int4": (62, 90)},
-    Level.AMX: {"none": (64, 85), "int8": (49, 85), "w8a8": (58, 83), "int4": (54, 87)},
-}
-"""The rate at which a decode step of one sequence read weights of each kind, in percent of the fastest read beside it:
-least and most of the machines in docs/benchmarks.md. The faster the memory, the lower the share."""
 
 
 def bind_to_node(node: int | None) -> None:
@@ -60,33 +51,15 @@ def log_cpu(
     dtype: torch.dtype,
     backend: ChosenBackend,
     level: Level | None,
-    quantization: str,
     native: NativeAvailability,
 ) -> None:
-    """Logs what computes, and how fast where that was measured. A warning if it is torch although nobody asked for it.
-
-    `quantization`: of the weights, as in `Ready`.
-    """
+    """Logs what computes. A warning if it is torch although nobody asked for it."""
     kernels = "torch" if level is None else f"native kernels, {level.title}"
     line = f"cpu: {kernels}, {str(dtype).removeprefix('torch.')}, {_threads(options)}"
-    if level is not None and dtype is torch.bfloat16 and options.tensor_parallel_size == 1:
-        line += _read_share(level, quantization)
     if backend == "torch" and options.backend == "auto":
         _log.warning("%s; the native kernels are faster: %s", line, native.why_not)
     else:
         _log.info("%s", line)
-
-
-def _read_share(level: Level, quantization: str) -> str:
-    if level >= Level.NEON:
-        return ""  # no such machine was measured
-    nearest = max(each for each in _READ_PERCENTAGES if each <= level)
-    if quantization not in _READ_PERCENTAGES[nearest]:
-        return ""
-    least, most = _READ_PERCENTAGES[nearest][quantization]
-    percentage = f"{least} %" if least == most else f"{least} to {most} %"
-    weights = "weights" if quantization == "none" else f"{quantization} weights"
-    return f"; where measured, a decode step reads {weights} at {percentage} of the memory's rate"
 
 
 def _threads(options: EngineOptions) -> str:

@@ -162,14 +162,7 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
         make_empty = partial(model_as_computed, path, model_config, computing, num_ranks=num_ranks)
         scheme = choose_scheme(config, model_config, make_empty, device=device, dtype=dtype)
     if device.type == "cpu" and rank == 0:
-        log_cpu(
-            config,
-            dtype=dtype,
-            backend=backend,
-            level=level,
-            quantization=str(scheme or "none"),
-            native=computing.native,
-        )
+        log_cpu(config, dtype=dtype, backend=backend, level=level, native=computing.native)
     model = load_model(
         path,
         model_config,
