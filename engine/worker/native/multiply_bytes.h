@@ -6,8 +6,10 @@
 // and at every level.
 #pragma once
 
+// AVX2 without dot products: sums of 16 bits take all registers, so those of 32 bits that they are added to are stored.
+constexpr bool kStoresSums = GLIMPSE_LANES == 8 && !GLIMPSE_DOTS;
 // Rows whose sums are in registers at a time, and vectors of a panel.
-constexpr int kGroupRows = kPaired == 2 || GLIMPSE_LANES == 16 ? 8 : GLIMPSE_DOTS ? 4 : 2;
+constexpr int kGroupRows = kPaired == 2 || GLIMPSE_LANES == 16 ? 8 : kStoresSums ? 6 : GLIMPSE_DOTS ? 4 : 2;
 constexpr int group_vectors(int rows) {
   if (kPaired == 2) return rows <= 4 ? kTileVectors : kTileVectors / 2;
   return GLIMPSE_LANES == 16 || rows == 1 ? 2 * kTileVectors : kTileVectors;
@@ -30,10 +32,14 @@ static inline __attribute__((always_inline)) void add_block(const char* weights,
   constexpr int32_t kNibbles = 0x0f0f0f0f;
   constexpr int kParts = 8 / kBits;  // of the bytes of a line: nibbles of inputs 16 apart
   Fours partial[kRows][kGroupVectors];
+#pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
+#pragma GCC unroll 16
     for (int v = 0; v < kGroupVectors; ++v) partial[row][v] = begin_fours(sums[row][v]);
-#pragma GCC unroll 1  // else the compiler loads several lines ahead, and spills sums
+  // Else the compiler loads several lines ahead, and spills sums.
+#pragma GCC unroll kStoresSums ? 8 : 1
   for (int line = 0; line < kBlockLines * kBits / 4; line += kPaired) {
+    if (kStoresSums) __asm__ volatile("" ::: "memory");
     i32v parts[kParts][kGroupVectors][kPaired];
     for (int v = 0; v < kGroupVectors; ++v)
       for (int half = 0; half < kPaired; ++half) {
@@ -41,19 +47,25 @@ static inline __attribute__((always_inline)) void add_block(const char* weights,
         for (int part = 0; part < kParts; ++part)
           parts[part][v][half] = kBits == 8 ? bytes : (part ? bytes >> 4 : bytes) & kNibbles;
       }
+#pragma GCC unroll 16
     for (int row = 0; row < kRows; row += kPaired) {
       const char* inputs = x + row * kByteInputs + line * 4 * kInputBytes;
       i32v bytes[kParts];
       for (int part = 0; part < kParts; ++part)
         bytes[part] = load_bytes_of_rows(inputs + part * (kTileInputs / 2) * kInputBytes);
+#pragma GCC unroll 16
       for (int v = 0; v < kGroupVectors; ++v)
+#pragma GCC unroll 2
         for (int part = 0; part < kParts; ++part)
           for (int half = 0; half < kPaired; ++half)
             partial[row + half][v] = add_fours(partial[row + half][v], parts[part][v][half], bytes[part]);
     }
   }
+#pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
+#pragma GCC unroll 16
     for (int v = 0; v < kGroupVectors; ++v) sums[row][v] = end_fours(sums[row][v], partial[row][v]);
+  if (kStoresSums && kRows > 2) __asm__("" : "+m"(sums));  // else the compiler spills the sums of 16 bits instead
 }
 
 // Multiplies rows [first, first + kRows) by vectors of a panel from `vector` on.
@@ -73,7 +85,11 @@ static inline void multiply_groups(const Block& block, const Weight& weight, Pre
     for (int v = 0; v < kGroupVectors; ++v)
       if (!block.adds) store(stored + place_of_sums(row, v), f32v{});
   for (int64_t step = 0; step < block.num_steps; ++step) {
-    i32v sums[kRows][kGroupVectors]{};
+    i32v sums[kRows][kGroupVectors];
+#pragma GCC unroll 16
+    for (int row = 0; row < kRows; ++row)
+#pragma GCC unroll 16
+      for (int v = 0; v < kGroupVectors; ++v) sums[row][v] = i32v{};
     for (int64_t i = 0; i < num_blocks; ++i, weights += kBlockBytes, x += kTileRows * kTileInputs) {
       prefetches.prefetch_part(i, num_blocks);
       add_block<kBits, kRows, kGroupVectors>(weights, x, sums);
@@ -137,7 +153,7 @@ static void unpack_nibbles(const char* panel, int64_t num_lines, void* memory) {
 
 // What unpacks panels of integers for many rows. Null: nothing does, as it takes no less time.
 static Unpack integers_unpacker(const Weight& weight) {
-  if (is_int4(weight)) return kLanes == 16 ? unpack_nibbles : nullptr;
+  if (is_int4(weight)) return kLanes == 16 || kStoresSums ? unpack_nibbles : nullptr;
   if (kLanes == 4 || reads_bytes(weight)) return nullptr;
   return has_groups(weight) ? unpack_pairs<true> : unpack_pairs<false>;
 }
