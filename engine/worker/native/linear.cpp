@@ -2,6 +2,7 @@
 #include "linear.h"
 
 #include <omp.h>
+#include <unistd.h>
 
 #include "multiplication.h"
 
@@ -14,6 +15,23 @@ constexpr int64_t kReadRows = 5;
 
 int64_t read_ahead_bytes = 0, computed_ahead_bytes = 0;  // for so many rows, and for more
 bool unpacks_integers = true;
+
+// The size is 0 where it is not known.
+Cached choose_cached(int64_t l2_bytes) {
+  constexpr int64_t kLarge = 1 << 20;
+  if (l2_bytes <= 0 || l2_bytes >= kLarge) return {kLarge, kMostCachedRows, 4};
+  return {l2_bytes / 2, std::max<int64_t>(1, l2_bytes >> 16) * kTileRows, 8};
+}
+
+int64_t l2_bytes() {
+#ifdef _SC_LEVEL2_CACHE_SIZE
+  return sysconf(_SC_LEVEL2_CACHE_SIZE);
+#else
+  return 0;
+#endif
+}
+
+Cached cached_in_l2 = choose_cached(l2_bytes());
 
 // Up to this number of rows, each thread lays out all of them for itself, which saves a barrier.
 constexpr int64_t kReplicatedRows = 2;
@@ -50,6 +68,8 @@ Activations input_of(const Kernels& kernels, const Weight& weight, int64_t rows,
 }
 
 }  // namespace
+
+const Cached& cached() { return cached_in_l2; }
 
 bool unpacks_for_vectors() { return unpacks_integers; }
 
@@ -117,6 +137,8 @@ extern "C" int64_t glimpse_streamed_rows(int level, int32_t dtype) {
 }
 
 // Sets whether many rows are multiplied by integers that were widened in the cache, or in registers for each few rows.
+extern "C" void glimpse_set_l2_cache(int64_t bytes) { cached_in_l2 = choose_cached(bytes); }
+
 extern "C" void glimpse_set_unpacking(int enabled) { unpacks_integers = enabled; }
 
 // Sets how far ahead products of as many rows, and of others that are bound by the same, prefetch such weights.

@@ -16,16 +16,23 @@ struct Blocking {
   int64_t steps;   // steps of a panel that are multiplied with all rows before the next steps
 };
 
-constexpr int64_t kCacheBytes = 1 << 20;      // bytes of activations, or of sums, that stay in the L2 cache
-constexpr int64_t kCachedRows = 512;          // up to this number of rows, weights are read once
+constexpr int64_t kMostCachedRows = 512;      // see `Cached`
 constexpr int64_t kFewBlocks = 4;             // blocks of matrix units whose sums stay in the L1 cache
 constexpr int64_t kFewBlocksBytes = 5 << 18;  // bytes of their activations that stay in the L2 cache
 constexpr int64_t kHalvedBlocks = 8;          // blocks of matrix units that prefetch in two halves
 constexpr int64_t kCachedBytes = 16 << 10;    // bytes of a panel that stay in the L1 cache
 constexpr int64_t kPanelBytes = 64 << 10;     // the same in the L2 cache, from where vector units are fed in time
 constexpr int64_t kGroupedPanels = 8;         // panels whose sums are computed together if the inputs must be divided
-constexpr int64_t kGroupedFloatPanels = 4;    // the same without matrix units: their processors have less cache
 constexpr int64_t kUnpackedBytes = 16 << 10;  // bytes of unpacked weights that stay in the L1 cache
+
+// What stays in the L2 cache. One of less than 1 MiB (Zen before the fourth, Intel's cores for clients) would lose the
+// activations of many rows before the next panel.
+struct Cached {
+  int64_t bytes;         // of activations, or of sums
+  int64_t rows;          // up to this number of rows, weights are read once
+  int64_t float_panels;  // panels whose sums are computed together if the inputs of vector units must be divided
+};
+const Cached& cached();
 
 // Prefetch distance of weights that are read in order, for a number of rows; 0: none. It is a processor's own:
 // prefetches keep some from following a panel by themselves, and others do not follow it from page to page, or not if
@@ -81,8 +88,8 @@ class Multiplication {
 
   Blocking choose_blocking(int64_t num_panels) const {
     const int64_t block_rows = x_.block_rows();
-    const int64_t rows = std::min(ceil_div(x_.rows(), block_rows) * block_rows, kCachedRows);
-    const bool fits = rows * x_.num_steps() * x_.step_bytes() <= kCacheBytes;
+    const int64_t rows = std::min(ceil_div(x_.rows(), block_rows) * block_rows, cached().rows);
+    const bool fits = rows * x_.num_steps() * x_.step_bytes() <= cached().bytes;
     if (x_.has_group_tiles()) {
       const int64_t panels = fits ? 1 : std::min(kGroupedPanels, num_panels);
       return {rows, panels, std::max<int64_t>(1, kUnpackedBytes / part_step_bytes())};
@@ -95,7 +102,7 @@ class Multiplication {
     if (x_.rows() <= kernels_.streamed_rows) return {rows, num_panels, x_.num_steps()};
     if (!unpack_ || x_.has_integers()) return {rows, 1, std::max<int64_t>(1, kPanelBytes / part_step_bytes())};
     // Each group of panels reads all activations, from beyond the L2 cache if they do not fit.
-    const int64_t panels = fits ? 1 : std::min(kGroupedFloatPanels, num_panels);
+    const int64_t panels = fits ? 1 : std::min(cached().float_panels, num_panels);
     return {rows, panels, kUnpackedBytes / part_step_bytes()};
   }
 
@@ -244,8 +251,8 @@ class Multiplication {
   float* sums_;
   char* unpacked_;
   Finishing finishing_;
-  Block parts_[kCachedRows / kTileRows];      // of some steps, for any panel: matrix units would wait for them
-  Block blocks_[2][kCachedRows / kTileRows];  // those being finished and those being multiplied, alternating
+  Block parts_[kMostCachedRows / kTileRows];      // of some steps, for any panel: matrix units would wait for them
+  Block blocks_[2][kMostCachedRows / kTileRows];  // those being finished and those being multiplied, alternating
   int turn_ = 0, slot_ = 0;
 };
 

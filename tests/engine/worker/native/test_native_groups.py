@@ -128,17 +128,15 @@ def test_products_too_wide_for_the_cache(level: Level, bits: int, byte_inputs: b
 
 @at_each_level
 @pytest.mark.parametrize("bits", [4, 8])
-def test_products_do_not_depend_on_where_weights_are_widened(level: Level, bits: int):
-    library, linear, x = (
-        load_library(),
-        packed(make(512, 96, 128, bits=bits), level),
-        random(20, 512, seed=2).bfloat16(),
-    )
-    products = []
-    for unpacks in (False, True):
+def test_products_do_not_depend_on_the_cache_and_on_what_is_widened_there(level: Level, bits: int):
+    library, linear = load_library(), packed(make(512, 96, 128, bits=bits), level)
+    x, products = random(70, 512, seed=2).bfloat16(), []
+    for unpacks, l2_bytes in ((False, 0), (True, 0), (True, 256 << 10)):
         library.glimpse_set_unpacking(unpacks)
+        library.glimpse_set_l2_cache(l2_bytes)
         products.append(linear(x))
-    assert torch.equal(*products)
+    assert torch.equal(products[0], products[1])
+    assert torch.equal(products[0], products[2])
 
 
 @at_each_level

@@ -94,6 +94,20 @@ def test_products_too_wide_for_the_cache(level: Level, dtype: torch.dtype, int8:
 @at_each_level
 @each_dtype
 @either_weights
+def test_products_do_not_depend_on_the_size_of_the_cache(level: Level, dtype: torch.dtype, int8: bool):
+    """Blocks differ, but not the order of a sum."""
+    library, linear = load_library(), make(Linear(2500, 300, bias=True), 0, dtype)
+    native, x, products = packed(quantized(linear) if int8 else linear, level, dtype), rows(200, 2500, dtype), []
+    for l2_bytes in (0, 256 << 10, 512 << 10):
+        library.glimpse_set_l2_cache(l2_bytes)
+        products.append(native.compute(x, None, None, torch.float32))
+    assert torch.equal(products[0], products[1])
+    assert torch.equal(products[0], products[2])
+
+
+@at_each_level
+@each_dtype
+@either_weights
 def test_rows_are_bit_identical_in_any_batch(level: Level, dtype: torch.dtype, int8: bool):
     linear = make(Linear(900, 100, bias=True), 0, dtype)
     native = packed(quantized(linear) if int8 else linear, level, dtype)
