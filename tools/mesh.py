@@ -25,6 +25,7 @@ from glimpse.gateway import admin
 from glimpse.gateway.address import Address
 from glimpse.gateway.health import is_serving
 from glimpse.gateway.replicas.clusters import BY_KEY, BY_LOAD
+from glimpse.interrupts import ending_signals
 from glimpse.server.cli.local.top import percent, read_metrics
 
 HOST = "127.0.0.1"
@@ -99,7 +100,7 @@ async def run(options: argparse.Namespace) -> None:
         MeshError: a process does not start.
     """
     stopping = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ending_signals():
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     console = Console()
     async with AsyncExitStack() as stack:

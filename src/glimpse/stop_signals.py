@@ -1,9 +1,17 @@
-"""SIGINT and SIGTERM as events: the first signal asks to drain and stop, the second to stop at once."""
+"""Signals that end a server, as events: the first one asks to drain and stop, the second to stop at once.
+
+A terminal that closes sends SIGHUP, and its shell sends it again, so that SIGHUP never asks to stop at once.
+"""
 
 import asyncio
+import logging
 import signal
 from collections.abc import Generator
 from contextlib import contextmanager
+
+from glimpse.interrupts import ending_signals
+
+_logger = logging.getLogger(__name__)
 
 
 class StopSignals:
@@ -19,22 +27,22 @@ class StopSignals:
 
     @contextmanager
     def catching(self) -> Generator[None]:
-        """Handles both signals, and gives them back to their handlers at the end."""
+        """Handles the signals, and gives them back to their handlers at the end."""
         loop = asyncio.get_running_loop()
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        before = [signal.getsignal(number) for number in numbers]
-        for number in numbers:
+        before = {number: signal.getsignal(number) for number in ending_signals()}
+        for number in before:
             loop.add_signal_handler(number, self._receive, number)
         try:
             yield
         finally:
-            for number, handler in zip(numbers, before, strict=True):
+            for number, handler in before.items():
                 loop.remove_signal_handler(number)
                 signal.signal(number, handler)
 
-    def _receive(self, number: int) -> None:
-        if self.stop_requested.is_set():
-            self.stop_now.set()
-        else:
+    def _receive(self, number: signal.Signals) -> None:
+        if not self.stop_requested.is_set():
             self.by_keyboard = number == signal.SIGINT
+            _logger.info("stopping after %s", number.name)
             self.stop_requested.set()
+        elif number != signal.SIGHUP:
+            self.stop_now.set()

@@ -101,3 +101,18 @@ def test_drain_finishes_running_streams(own_stack: Stack) -> None:
         rest = response.read().decode()
     assert rest.rstrip().endswith("data: [DONE]")
     assert own_stack.process.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize("own_stack", [False], indirect=True, ids=["no spare"])
+def test_a_closed_terminal_lets_running_streams_finish(own_stack: Stack) -> None:
+    """It sends SIGHUP to the whole process group, and its shell does too."""
+    process = own_stack.process
+    with open_stream(own_stack, max_completion_tokens=300) as response:
+        group = [process.pid, *children(process.pid, "glimpse.engine.worker.process")]
+        for _ in range(2):
+            for each in group:
+                os.kill(each, signal.SIGHUP)
+            assert eventually(lambda: "stopping after SIGHUP" in own_stack.log.read_text(), timeout_seconds=60)
+        rest = response.read().decode()
+    assert rest.rstrip().endswith("data: [DONE]")
+    assert process.wait(timeout=60) == 0

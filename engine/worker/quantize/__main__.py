@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from glimpse.engine.checkpoint.location import resolve_checkpoint
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.quantize.quantize_checkpoint import GROUP_SIZES, Quantized, Recipe, quantize_checkpoint
-from glimpse.interrupts import INTERRUPTED
+from glimpse.interrupts import INTERRUPTED, ending_signals
 
 
 def default_text() -> str:
@@ -39,8 +39,8 @@ def main() -> None:
 
 
 def _accept_interrupts() -> None:
-    """Lets SIGINT and SIGTERM end the program in order, so that no half checkpoint is left."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    """Lets signals end the program in order, so that no half checkpoint is left."""
+    for number in ending_signals():
         signal.signal(number, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 

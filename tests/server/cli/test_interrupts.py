@@ -1,9 +1,11 @@
 """Ctrl-C while a command starts: exit status 130 and nothing on the terminal, at every moment of its imports."""
 
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -44,9 +46,13 @@ main()
 IN_BACKGROUND = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + AT_IMPORT
 
 
-def run(program: str, *arguments: str) -> tuple[int, str]:
+IN_CONTAINER = ("unshare", "--user", "--map-root-user", "--pid", "--fork")
+"""Runs a command as the first process of a container."""
+
+
+def run(program: str, *arguments: str, within: Sequence[str] = ()) -> tuple[int, str]:
     """Exit status and all output."""
-    command = [sys.executable, "-c", program, *arguments]
+    command = [*within, sys.executable, "-c", program, *arguments]
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False
     )
@@ -65,6 +71,13 @@ def test_ends_quietly_between_the_programs_of_the_gateway() -> None:
 
 def test_background_jobs_of_scripts_ignore_it() -> None:
     assert run(IN_BACKGROUND, "1", "--version")[0] == 0
+
+
+def test_a_container_that_still_starts_can_be_stopped() -> None:
+    if shutil.which("unshare") is None or subprocess.run([*IN_CONTAINER, "true"], check=False).returncode:
+        pytest.skip("needs namespaces of users and processes")
+    terminated = AT_IMPORT.replace("SIGINT", "SIGTERM")
+    assert run(terminated, "40", "serve", "--model=/nowhere", within=IN_CONTAINER) == (128 + signal.SIGTERM, "")
 
 
 def test_the_gateway_ends_quietly_while_envoy_starts() -> None:
