@@ -57,7 +57,7 @@ def too_large(max_bytes: int, what: str = "a file") -> MediaError:
 
 def store_unavailable(advice: str) -> MediaError:
     """Returns the error for a request that needs the store of media; `advice` says what the client can do."""
-    message = f"the server's --media-store is not reached, or the disk of its --state-folder is full; {advice}"
+    message = f"the server's --media-store is not reached, or the disk of its --state-folder is full or fails; {advice}"
     return MediaError(MediaErrorCode.STORE_UNAVAILABLE, message)
 
 

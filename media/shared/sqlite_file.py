@@ -15,6 +15,8 @@ _BUSY_SECONDS = 30.0
 """Longest wait for another process that writes the file."""
 _SPARE_BYTES = 16 << 20
 """Room on the disk that new content leaves: without any, nothing could be deleted, since deletions are logged too."""
+_FAILURES = (sqlite3.OperationalError, sqlite3.DatabaseError)
+"""Errors of the disk and of a damaged file. Other subclasses of DatabaseError are mistakes in statements."""
 _T = TypeVar("_T")
 
 _logger = logging.getLogger(__name__)
@@ -47,7 +49,7 @@ class SqliteFile:
             added_bytes: Content that it adds. The disk must have room for it in the log, and then in the database.
 
         Raises:
-            StoreUnavailableError: the file cannot be used, for example because the disk is full.
+            StoreUnavailableError: the file cannot be used: the disk is full or fails, or the file is damaged.
         """
 
         def run() -> _T:
@@ -58,7 +60,9 @@ class SqliteFile:
                         _logger.warning("%s in the state folder cannot grow: its disk is full", self._name)
                         raise StoreUnavailableError
                     return work(database)
-            except sqlite3.OperationalError as error:
+            except sqlite3.DatabaseError as error:
+                if type(error) not in _FAILURES:
+                    raise
                 _logger.warning("%s in the state folder cannot be used: %s", self._name, error)
                 raise StoreUnavailableError from None
 

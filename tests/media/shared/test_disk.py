@@ -8,7 +8,7 @@ import pytest
 
 from glimpse.media.cache.media_file import MediaFile
 from glimpse.media.cache.memory_budget import MemoryBudget
-from glimpse.media.errors import MediaError
+from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.shared.disk import DiskStore
 from glimpse.media.shared.keys import Area
 from glimpse.media.shared.sqlite_file import SqliteFile
@@ -49,10 +49,25 @@ async def test_a_full_disk_is_told_as_one(tmp_path: Path) -> None:
     database = SqliteFile(tmp_path / "a.sqlite", "CREATE TABLE IF NOT EXISTS a (b BLOB)")
     await database.run(lambda file: file.execute("PRAGMA max_page_count = 2"))
     with (
-        pytest.raises(MediaError, match="the disk of its --state-folder is full; try again"),
+        pytest.raises(MediaError, match="the disk of its --state-folder is full or fails; try again"),
         store_errors("try again"),
     ):
         await database.run(lambda file: file.execute("INSERT INTO a VALUES (zeroblob(100000))"))
+    await database.close()
+
+
+async def test_a_damaged_file_is_told_as_an_unavailable_store(tmp_path: Path) -> None:
+    path, schema = tmp_path / "a.sqlite", "CREATE TABLE IF NOT EXISTS a (b BLOB)"
+    database = SqliteFile(path, schema)
+    await database.run(lambda file: file.execute("INSERT INTO a VALUES ('x')"))
+    await database.close()
+    with path.open("r+b") as damaged:
+        damaged.seek(4096)  # the table's page, after that of the schema
+        damaged.write(b"\xff" * 4096)
+    database = SqliteFile(path, schema)
+    with pytest.raises(MediaError) as error, store_errors("try again"):
+        await database.run(lambda file: file.execute("SELECT * FROM a").fetchall())
+    assert error.value.code is MediaErrorCode.STORE_UNAVAILABLE
     await database.close()
 
 
