@@ -39,8 +39,20 @@ class EngineChild:
     @property
     def was_ended_by_others(self) -> bool:
         """Whether somebody killed it, and not for lack of memory. What it computed is then no cause of its end."""
-        is_killed = self.process.returncode == -signal.SIGKILL and not self.was_ended_by_us
-        return is_killed and self._num_oom_kills is not None and self._num_oom_kills == count_oom_kills()
+        return self._is_killed and self._num_oom_kills is not None and self._num_oom_kills == count_oom_kills()
+
+    @property
+    def exit_reason(self) -> str:
+        """How it ended, such as "exited with status 1", and whether memory may be why. It must have ended."""
+        assert self.process.returncode is not None
+        reason = describe_exit(self.process.returncode)
+        if self._is_killed and self._num_oom_kills != count_oom_kills():
+            return f"{reason}; Linux has killed processes for lack of memory since it started"
+        return reason
+
+    @property
+    def _is_killed(self) -> bool:
+        return self.process.returncode == -signal.SIGKILL and not self.was_ended_by_us
 
     @classmethod
     async def spawn(cls, command: Sequence[str]) -> Self:
@@ -61,14 +73,13 @@ class EngineChild:
                 raise
         return cls(process, channel)
 
-    async def end(self, *, grace_seconds: float) -> int:
-        """Waits for the process to exit, kills it after `grace_seconds`, and returns its exit status (-9 if killed)."""
+    async def end(self, *, grace_seconds: float) -> None:
+        """Waits for the process to exit, and kills it after `grace_seconds`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):
                 await self.process.wait()
         if self.process.returncode is None:
             self.was_ended_by_us = True
             self.process.kill()
-        status = await self.process.wait()
+        await self.process.wait()
         await self.channel.close()
-        return status

@@ -57,10 +57,10 @@ class SpareEngine:
             try:
                 self._child = await EngineChild.spawn(self._command)
                 self._child.channel.post(Prepare())
-                status = await self._child.process.wait()
+                await self._child.process.wait()
                 child, self._child = self._child, None
                 await child.end(grace_seconds=0)
-                _log.warning("the spare engine exited with status %d; another starts in %g s", status, backoff.seconds)
+                _log.warning("the spare engine %s; another starts in %g s", child.exit_reason, backoff.seconds)
             except OSError as error:
                 _log.warning(
                     "a spare engine cannot be started: %s; the next attempt is in %g s", error, backoff.seconds

@@ -13,7 +13,7 @@ from typing import assert_never
 import msgspec
 
 from glimpse.backoff import Backoff
-from glimpse.engine.client.child import EngineChild, describe_exit
+from glimpse.engine.client.child import EngineChild
 from glimpse.engine.client.spare import SpareEngine
 from glimpse.engine.client.step_pace import StepPace
 from glimpse.engine.client.suspects import Suspects, Work
@@ -219,8 +219,8 @@ class EngineSupervisor:
                     raise TransportError("expected Loading, Ready or Failed, got Step")
                 case _:
                     assert_never(message)
-        status = await engine.end(grace_seconds=EXIT_SECONDS)
-        raise EngineError(EngineErrorCode.UNAVAILABLE, f"the engine exited with status {status} while loading")
+        await engine.end(grace_seconds=EXIT_SECONDS)
+        raise EngineError(EngineErrorCode.UNAVAILABLE, f"while it loaded, the engine {engine.exit_reason}")
 
     async def _supervise(self) -> None:
         """Delivers the engine's messages and restarts it when it dies, until it is stopped or has failed."""
@@ -307,14 +307,20 @@ class EngineSupervisor:
         engine = self._engine
         if engine is None:
             return
-        status = await engine.end(grace_seconds=grace_seconds)
+        await engine.end(grace_seconds=grace_seconds)
         if self._engine is engine:
             self._engine = None
-            _log.info("the engine process %s", describe_exit(status))
+            _log.log(self._level, "the engine process %s", engine.exit_reason)
 
     def _set_state(self, state: EngineState, reason: str) -> None:
         if self.state is EngineState.STOPPED or self.state is state:
             return
         self.state = state
-        _log.info("the engine is %s: %s", state, reason)
+        _log.log(self._level, "the engine is %s: %s", state, reason)
         self._listener.on_state(state, reason)
+
+    @property
+    def _level(self) -> int:
+        """The level at which its state is logged."""
+        is_wrong = self.state in (EngineState.RESTARTING, EngineState.STALLED, EngineState.FAILED)
+        return logging.WARNING if is_wrong else logging.INFO

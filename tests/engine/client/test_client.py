@@ -1,6 +1,7 @@
 """The client of the engine process, against a real process that follows a script at the other end of a real socket."""
 
 import asyncio
+import itertools
 import logging
 import os
 import signal
@@ -17,7 +18,7 @@ import pytest
 import uvloop
 
 from glimpse import frames
-from glimpse.engine.client import supervisor
+from glimpse.engine.client import child, supervisor
 from glimpse.engine.client.engine_client import EngineClient
 from glimpse.engine.client.mailbox import Mailbox
 from glimpse.engine.client.supervisor import EngineState
@@ -532,11 +533,30 @@ async def test_restart_without_its_checkpoint_is_repeated_until_that_is_back(
 
 async def test_engine_that_dies_at_its_first_start_is_not_restarted(tmp_path: Path) -> None:
     engine = Engine(tmp_path, "dies")
-    with pytest.raises(EngineError, match="exited with status 3 while loading") as raised:
+    with pytest.raises(EngineError, match="while it loaded, the engine exited with status 3") as raised:
         await engine.client.start()
     assert raised.value.code is EngineErrorCode.UNAVAILABLE
     assert engine.client.state is EngineState.FAILED
     assert len(engine.pids) == 1
+    await engine.client.stop()
+
+
+@pytest.mark.parametrize("has_memory", [True, False])
+async def test_death_of_the_engine_is_a_warning_that_names_a_lack_of_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, has_memory: bool
+) -> None:
+    kills = itertools.repeat(7) if has_memory else itertools.count(7)
+    monkeypatch.setattr(child, "count_oom_kills", lambda: next(kills))
+    engine = Engine(tmp_path, "ready")
+    await engine.client.start()
+    os.kill(engine.pids[0], signal.SIGKILL)
+    await until(lambda: len(engine.states) == 3)
+    warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    why = "" if has_memory else "; Linux has killed processes for lack of memory since it started"
+    assert warnings == [
+        "the engine is restarting: the engine exited",
+        f"the engine process was ended by: Killed{why}",
+    ]
     await engine.client.stop()
 
 
@@ -624,6 +644,7 @@ def test_client_works_in_uvloop(tmp_path: Path) -> None:
 def test_the_engine_ends_with_its_front_end(tmp_path: Path) -> None:
     code = f"""
 import asyncio
+import itertools
 from pathlib import Path
 from tests.engine.client.scripted import Engine
 from tests.waiting import DEADLINE_SECONDS, alive, until
