@@ -16,7 +16,7 @@ def ignored_by_all(_number: int, _frame: FrameType | None) -> None:
 
 
 @pytest.fixture
-def hang_up_handler(request: pytest.FixtureRequest) -> Iterator[None]:
+def handler_of_sighup(request: pytest.FixtureRequest) -> Iterator[None]:
     before = signal.signal(signal.SIGHUP, request.param)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -37,8 +37,8 @@ async def received(*numbers: signal.Signals) -> tuple[StopSignals, list[bool]]:
     return signals, requested
 
 
-@pytest.mark.usefixtures("hang_up_handler")
-@pytest.mark.parametrize("hang_up_handler", [ignored_by_all], indirect=True)
+@pytest.mark.usefixtures("handler_of_sighup")
+@pytest.mark.parametrize("handler_of_sighup", [ignored_by_all], indirect=True)
 @pytest.mark.parametrize(
     ("second", "stops_now"), [(signal.SIGHUP, False), (signal.SIGTERM, True), (signal.SIGINT, True)]
 )
@@ -48,8 +48,8 @@ async def test_a_closed_terminal_asks_once_however_often_it_says_so(second: sign
     assert signals.stop_now.is_set() == stops_now
 
 
-@pytest.mark.usefixtures("hang_up_handler")
-@pytest.mark.parametrize("hang_up_handler", [signal.SIG_IGN], indirect=True)
+@pytest.mark.usefixtures("handler_of_sighup")
+@pytest.mark.parametrize("handler_of_sighup", [signal.SIG_IGN], indirect=True)
 async def test_a_server_under_nohup_goes_on_when_its_terminal_closes() -> None:
     signals, requested = await received(signal.SIGHUP, signal.SIGTERM)
     assert requested == [False, True]

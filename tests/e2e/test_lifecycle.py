@@ -105,7 +105,7 @@ def test_drain_finishes_running_streams(own_stack: Stack) -> None:
 
 @pytest.mark.parametrize("own_stack", [False], indirect=True, ids=["no spare"])
 def test_a_closed_terminal_lets_running_streams_finish(own_stack: Stack) -> None:
-    """It sends SIGHUP to the whole process group, and its shell does too."""
+    """A terminal sends SIGHUP to the whole process group, and its shell does too."""
     process = own_stack.process
     with open_stream(own_stack, max_completion_tokens=300) as response:
         group = [process.pid, *children(process.pid, "glimpse.engine.worker.process")]
