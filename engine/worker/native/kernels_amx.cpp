@@ -15,6 +15,7 @@ namespace {
 #include "passes.h"
 #include "rows.h"
 #include "finish.h"
+#include "row_finisher.h"
 #include "dots.h"
 #include "groups.h"
 #include "multiply_int8.h"
