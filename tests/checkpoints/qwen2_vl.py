@@ -129,7 +129,7 @@ def make_checkpoint(
     draw = Draw(torch.Generator().manual_seed(seed))
     decoder = decoder_weights(draw, hidden, layers, tied, readable_token_ids(tokenizer))
     weights = chain(decoder, _tower_weights(draw, hidden, gated=is_second))
-    rename = _nested_name if nested_layout else str
+    rename = stored_name if nested_layout else str
     stored = {rename(name): tensor.to(getattr(torch, dtype)) for name, tensor in weights}
     save_file(stored, path / "model.safetensors", metadata={"format": "pt"})
     return path
@@ -282,7 +282,8 @@ def decoder_weights(draw: Draw, hidden: int, layers: int, tied: bool, readable_t
         yield from draw.vocabulary("lm_head", hidden, readable_token_ids)
 
 
-def _nested_name(name: str) -> str:
+def stored_name(name: str) -> str:
+    """Returns the name of a tensor in the layout whose decoder is `model.language_model`."""
     if name.startswith("visual."):
         return f"model.{name}"
     return name.replace("model.", "model.language_model.", 1) if name.startswith("model.") else name

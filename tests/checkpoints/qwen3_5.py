@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, Draw, Named, readable_token_ids
+from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, Draw, Named, readable_token_ids, stored_name
 from tests.checkpoints.qwen3_vl import (
     HEAD_DIM,
     HIDDEN,
@@ -17,7 +17,6 @@ from tests.checkpoints.qwen3_vl import (
     expert_weights,
     mlp_weights,
     save,
-    stored_name,
     tower_weights,
     write_files,
 )

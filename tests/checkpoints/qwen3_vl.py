@@ -18,6 +18,7 @@ from tests.checkpoints.qwen2_vl import (
     Named,
     make_tokenizer,
     readable_token_ids,
+    stored_name,
     write_json,
 )
 
@@ -209,10 +210,3 @@ def _merger(draw: Draw, name: str, norm_width: int) -> Iterator[Named]:
     yield from draw.norm(f"{name}.norm", norm_width, bias=True)
     yield from draw.linear(f"{name}.linear_fc1", 4 * VISION_WIDTH, 4 * VISION_WIDTH)
     yield from draw.linear(f"{name}.linear_fc2", HIDDEN, 4 * VISION_WIDTH)
-
-
-def stored_name(name: str) -> str:
-    """Returns the published name of a tensor."""
-    if name.startswith("visual."):
-        return f"model.{name}"
-    return name.replace("model.", "model.language_model.", 1) if name.startswith("model.") else name

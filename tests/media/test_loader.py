@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import threading
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -19,13 +18,6 @@ from tests.media.images import encode, png_header, scene
 from tests.media.loaders import PROCESSING, make_loader
 from tests.media.sizes import num_tokens
 from tests.media.web import Web, respond
-
-
-@pytest.fixture
-async def loader() -> AsyncIterator[MediaLoader]:
-    loader = make_loader()
-    yield loader
-    await loader.close()
 
 
 async def test_all_sources_give_the_same_image(loader: MediaLoader, web: Web) -> None:

@@ -1,7 +1,5 @@
 """Loading documents: pages in order, page ranges, texts, caches, memory, and the number of images."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from glimpse.media.cache.memory_budget import MemoryBudget
@@ -16,7 +14,7 @@ from glimpse.media.processing.image import Image, prepare_image
 from glimpse.media.sources.source import CachedSource, DataSource, parse_url_text
 from tests.media.caching import CachingLoader, caching_loader
 from tests.media.images import encode, scene
-from tests.media.loaders import FETCHER, MEDIA_PROCESSING, NO_EMBEDDINGS, PROCESSING, document_input, make_loader
+from tests.media.loaders import FETCHER, MEDIA_PROCESSING, NO_EMBEDDINGS, PROCESSING, document_input
 from tests.media.pdfs import document, of_images, rectangle, text
 from tests.media.web import Web, respond
 
@@ -43,19 +41,6 @@ def drawn(data: bytes, number: int, dpi: int | None = None) -> bytes:
     """Returns the key of a page that is drawn and prepared as an image."""
     with open_pdf(data) as pdf:
         return prepare_image(pdf.render(number, dpi=dpi, max_pixels=64_000_000), PROCESSING).key
-
-
-@pytest.fixture
-async def loader() -> AsyncIterator[MediaLoader]:
-    loader = make_loader()
-    yield loader
-    await loader.close()
-
-
-@pytest.fixture
-async def caching() -> AsyncIterator[CachingLoader]:
-    async with caching_loader() as caching:
-        yield caching
 
 
 async def test_pages_are_images_in_order(loader: MediaLoader) -> None:

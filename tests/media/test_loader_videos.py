@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import threading
-from collections.abc import AsyncIterator
 
 import PIL.Image
 import pytest
@@ -23,13 +22,6 @@ GREYS = greys(8)
 VIDEO = video(GREYS)
 PNGS = [encode(PIL.Image.fromarray(frame), "PNG") for frame in GREYS]
 ALL = VideoOptions(num_frames=8)
-
-
-@pytest.fixture
-async def loader() -> AsyncIterator[MediaLoader]:
-    loader = make_loader()
-    yield loader
-    await loader.close()
 
 
 def as_base64(data: bytes) -> str:

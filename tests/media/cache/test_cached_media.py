@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -45,12 +44,6 @@ VIDEO = video(greys(8))
 ALL = VideoOptions(num_frames=8)
 FRESH = {"Cache-Control": "public, max-age=60"}
 BY_UUID = CachedSource(uuid="cat")
-
-
-@pytest.fixture
-async def caching() -> AsyncIterator[CachingLoader]:
-    async with caching_loader() as made:
-        yield made
 
 
 def url(web: Web, path: str = "/cat") -> UrlSource:
