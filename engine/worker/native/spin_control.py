@@ -3,12 +3,14 @@
 Between operators the threads wait for each other. GNU's OpenMP lets them spin for milliseconds, which is fastest on a
 quiet machine: sleeping makes a step of a small model half as long again. Beside a busy process, a thread that spins
 holds the processor that another thread of its team needs, and steps take ten times as long. It spins only briefly while
-it manages more threads than there are processors. So a team of sleeping threads is held while others compete.
+it manages more threads than there are processors. So a team of sleeping threads is held while others compete. Other
+processes of a server that start compete, too, until they have.
 """
 
 import ctypes
 import functools
 import logging
+import math
 import os
 import threading
 from collections.abc import Mapping
@@ -23,26 +25,32 @@ CALM_INTERVALS = 12
 """Intervals in a row without competition after which threads spin again."""
 
 _TASKS = Path("/proc/self/task")
+_PROCESSORS = Path("/proc/stat")
 _log = logging.getLogger(__name__)
 
 
 class Competition:
-    """Whether other programs compete for the processors of this one, from how long its threads wait for them."""
+    """Whether other programs compete for the processors of this one.
+
+    How long its threads wait for them says so, and of an engine that is idle, how long anything ran on them.
+    """
 
     def __init__(self) -> None:
         self._num_calm = 0
         self.present = False
 
-    def update(self, run_seconds: float, wait_seconds: float) -> None:
+    def update(self, run_seconds: float, wait_seconds: float, busy_seconds: float) -> None:
         """Adds an interval.
 
         Args:
             run_seconds: how long the threads ran, together.
             wait_seconds: how long they waited for a processor.
+            busy_seconds: how long the processors were busy with any program, together; nan where that is not known.
         """
-        if run_seconds + wait_seconds < INTERVAL_SECONDS / 2:
-            return  # the engine was idle
-        if wait_seconds > COMPETING_SHARE * (run_seconds + wait_seconds):
+        is_idle = run_seconds + wait_seconds < INTERVAL_SECONDS / 2
+        if is_idle and not busy_seconds <= COMPETING_SHARE * INTERVAL_SECONDS:
+            return  # what ran may compete
+        if not is_idle and wait_seconds > COMPETING_SHARE * (run_seconds + wait_seconds):
             self.present, self._num_calm = True, 0
         else:
             self._num_calm += 1
@@ -86,16 +94,16 @@ def start(library: ctypes.CDLL) -> None:
 
 def watch(team: SleepingTeam, stopped: threading.Event) -> None:
     """Holds the team while others compete, until it is stopped."""
-    competition, before = Competition(), thread_times(_TASKS)
+    competition, before, busy_before = Competition(), thread_times(_TASKS), busy_seconds(_PROCESSORS)
     while not stopped.wait(INTERVAL_SECONDS):
-        now = thread_times(_TASKS)
+        now, busy = thread_times(_TASKS), busy_seconds(_PROCESSORS)
         seconds = [sum(now[thread][i] - before[thread][i] for thread in now.keys() & before.keys()) for i in (0, 1)]
         was_present = competition.present
-        competition.update(*seconds)
+        competition.update(*seconds, busy - busy_before)
         if competition.present and not was_present:
             _log.info("other programs compete for the processors: threads wait asleep instead of spinning")
         team.hold(competition.present)
-        before = now
+        before, busy_before = now, busy
 
 
 def thread_times(tasks: Path) -> Mapping[str, tuple[float, float]]:
@@ -108,3 +116,17 @@ def thread_times(tasks: Path) -> Mapping[str, tuple[float, float]]:
             continue
         times[task.parent.name] = int(run) / 1e9, int(wait) / 1e9
     return times
+
+
+def busy_seconds(processors: Path) -> float:
+    """Returns how long the processors that this process may use were busy, together; nan where that is not known."""
+    names, ticks = {f"cpu{number}" for number in usable_processors()}, math.nan
+    try:
+        lines = [line.split() for line in processors.read_text().splitlines()]
+    except OSError:
+        return ticks
+    # user, nice, system, idle, iowait, irq, softirq, steal
+    times = [list(map(int, line[1:9])) for line in lines if line and line[0] in names]
+    if times:
+        ticks = sum(sum(each) - each[3] - each[4] for each in times)
+    return ticks / os.sysconf("SC_CLK_TCK")

@@ -1,6 +1,8 @@
 """When OpenMP's threads sleep instead of spinning, and the team that makes them."""
 
 import ctypes
+import math
+import os
 import threading
 from pathlib import Path
 
@@ -11,13 +13,20 @@ from torch import nn
 from glimpse.engine.worker.native import spin_control
 from glimpse.engine.worker.native.backend import use_native
 from glimpse.engine.worker.native.library import load_library
-from glimpse.engine.worker.native.spin_control import CALM_INTERVALS, Competition, SleepingTeam, thread_times, watch
+from glimpse.engine.worker.native.spin_control import (
+    CALM_INTERVALS,
+    Competition,
+    SleepingTeam,
+    busy_seconds,
+    thread_times,
+    watch,
+)
 from glimpse.native.processors import usable_processors
 from tests.engine.levels import needs_kernels
 from tests.waiting import eventually
 
-COMPETING, CALM, IDLE = (0.3, 0.2), (0.5, 0.01), (0.01, 0.01)
-"""Seconds that threads ran and waited in an interval."""
+COMPETING, CALM, IDLE = (0.3, 0.2, 0.5), (0.5, 0.01, 0.5), (0.01, 0.01, 0.02)
+"""Seconds that threads ran and waited in an interval, and that the processors were busy."""
 
 
 def test_competition_begins_at_once_and_ends_after_calm_intervals():
@@ -31,11 +40,22 @@ def test_competition_begins_at_once_and_ends_after_calm_intervals():
     assert not competition.present
 
 
-def test_an_idle_engine_learns_nothing():
+def test_competition_ends_while_the_engine_and_its_processors_are_idle():
+    """What started with the server no longer runs when the first request comes."""
+    competition = Competition()
+    competition.update(*COMPETING)
+    for _ in range(CALM_INTERVALS):
+        assert competition.present
+        competition.update(*IDLE)
+    assert not competition.present
+
+
+@pytest.mark.parametrize("busy_seconds", [0.2, math.nan])
+def test_an_idle_engine_learns_nothing_while_others_run(busy_seconds: float):
     competition = Competition()
     competition.update(*COMPETING)
     for _ in range(2 * CALM_INTERVALS):
-        competition.update(*IDLE)
+        competition.update(0.01, 0.01, busy_seconds)
     assert competition.present
 
 
@@ -52,6 +72,19 @@ def test_reads_the_times_of_threads(tmp_path: Path):
         (tmp_path / thread / "schedstat").write_text(text)
     assert thread_times(tmp_path) == {"7": (1.5, 0.25), "8": (0.0, 0.0)}
     assert thread_times(tmp_path / "none") == {}
+
+
+def test_reads_how_long_processors_were_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "stat").write_text(
+        "cpu 9 9 9 9 9 9 9 9 9 9\ncpu0 100 20 30 9000 70 1 2 4 0 0\n"
+        "cpu1 5 0 0 9000 0 0 0 0 0 0\ncpu10 9 9 9 9 9 9 9 9 9 9\nintr 1 2\n"
+    )
+    monkeypatch.setattr(os, "sysconf", lambda _name: 100)
+    monkeypatch.setattr(spin_control, "usable_processors", lambda: {0, 1})
+    assert busy_seconds(tmp_path / "stat") == pytest.approx(1.62)
+    monkeypatch.setattr(spin_control, "usable_processors", lambda: {7})
+    assert math.isnan(busy_seconds(tmp_path / "stat"))
+    assert math.isnan(busy_seconds(tmp_path / "none"))
 
 
 def num_threads() -> int:
