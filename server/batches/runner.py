@@ -101,6 +101,8 @@ class BatchRunner:
         self._poll_seconds = min(_POLL_SECONDS, lease_seconds / 4)
         self._wake = wake
         self._name = secrets.token_hex(8)
+        self._leases: dict[str, tuple[int, float]] = {}
+        """By batch of another process: its version, and when it was first seen here, of `time.monotonic()`."""
         self._working: dict[str, tuple[str, asyncio.Task[None]]] = {}
         """By batch: its tenant, and what answers it."""
 
@@ -111,8 +113,8 @@ class BatchRunner:
             while True:
                 try:
                     await self._claim()
-                    if (now := self._clock()) >= next_sweep:
-                        await self._store.remove_ended(now)
+                    if (now := time.monotonic()) >= next_sweep:
+                        await self._store.remove_ended(self._clock())
                         next_sweep = now + _SWEEP_SECONDS
                 except StoreUnavailableError:
                     pass
@@ -130,20 +132,35 @@ class BatchRunner:
 
     async def _claim(self) -> None:
         """Begins with batches that nobody answers: with one of each tenant, and with more while there are places."""
-        for batch_id in await self._store.open_ids():
+        open_ids = await self._store.open_ids()
+        self._leases = {each: self._leases[each] for each in open_ids if each in self._leases}
+        for batch_id in open_ids:
             stored = None if batch_id in self._working else await self._store.get(batch_id)
-            if stored is None or not stored.record.is_open or not self._may_begin(stored.record):
+            if stored is None or not stored.record.is_open or not self._may_begin(stored):
                 continue
             if await self._store.change(self._leased(stored.record), stored.version):
                 task = asyncio.create_task(self._work(batch_id))
                 self._working[batch_id] = stored.record.tenant, task
                 self._metrics.set_running_batches(len(self._working))
 
-    def _may_begin(self, record: BatchRecord) -> bool:
-        if record.owner != self._name and record.leased_until > self._clock():
+    def _may_begin(self, stored: StoredBatch) -> bool:
+        record = stored.record
+        if record.owner != self._name and record.leased_until > self._clock() and not self._is_left(stored):
             return False
         tenants = [tenant for tenant, _ in self._working.values()]
         return record.tenant not in tenants or len(tenants) < self._at_once
+
+    def _is_left(self, stored: StoredBatch) -> bool:
+        """Whether the process that has a batch has not renewed its lease for the lifetime of one.
+
+        After the clock was set back, the lease of a process that was killed would seem to last for hours.
+        """
+        now = time.monotonic()
+        version, since = self._leases.get(stored.record.batch_id, (0, now))
+        if version != stored.version:
+            self._leases[stored.record.batch_id] = stored.version, now
+            return False
+        return now - since > self._lease_seconds
 
     def _leased(self, record: BatchRecord) -> BatchRecord:
         return record.leased(self._name, self._clock() + self._lease_seconds)
@@ -242,12 +259,14 @@ class BatchRunner:
 
     async def _watch(self, batch: "_OwnBatch") -> None:
         """Renews the lease until the batch is cancelled or its window ends. Raises _LostError."""
+        renewal = time.monotonic()
         while True:
             record = (await batch.get()).record
             if record.status is not Status.IN_PROGRESS or self._clock() >= record.expires_at:
                 return
-            if record.leased_until - self._clock() < 2 / 3 * self._lease_seconds:
+            if (now := time.monotonic()) >= renewal:
                 await batch.change(self._leased)
+                renewal = now + self._lease_seconds / 3
             await asyncio.sleep(self._poll_seconds)
 
     async def _answer_all(self, record: BatchRecord) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import time
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
@@ -262,6 +263,13 @@ async def test_batches_go_on_after_an_unexpected_error_of_the_store(
     async with running(runner(store)):
         assert (await ended(store)).status is Status.COMPLETED
     assert "batches could not be looked for; this is tried again" in caplog.messages
+
+
+async def test_a_batch_of_a_server_that_was_killed_goes_on_though_the_clock_was_set_back(store: BatchStore) -> None:
+    await store.add(new_batch(), [requests(3)], max_bytes=NEVER)
+    await store.change(new_batch().leased("a server that was killed", time.time() + 3600), 1)
+    async with running(runner(store)):
+        assert (await ended(store)).status is Status.COMPLETED
 
 
 async def test_tenants_take_turns_and_hold_a_bounded_number_of_requests(store: BatchStore) -> None:
