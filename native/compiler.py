@@ -96,7 +96,19 @@ def packaged_library(sources: Sources) -> Path:
 
 def cache_folder() -> Path:
     """Returns the user's folder of what is made once on a machine: libraries, and the folders of GGUF files."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "glimpse"
+    return user_folder("XDG_CACHE_HOME", ".cache")
+
+
+def user_folder(variable: str, default: str) -> Path:
+    """Returns Glimpse's folder in the one that a variable names, else in `default` below the user's home.
+
+    The home of a user who has none, such as a number that no entry of /etc/passwd has, is the root, as in containers.
+    """
+    try:
+        home = Path.home()
+    except RuntimeError:
+        home = Path("/")
+    return Path(os.environ.get(variable) or home / default) / "glimpse"
 
 
 def _check_machine(sources: Sources) -> None:

@@ -1,6 +1,7 @@
 """Compilation of native libraries, their cache, and errors."""
 
 import platform
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -49,6 +50,14 @@ def test_reports_a_cache_that_cannot_be_written(toy: Sources, monkeypatch: pytes
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")
     with pytest.raises(BuildError, match="cannot be written to /proc/none/glimpse"):
         build_library(toy, lambda stage: None)
+
+
+def test_a_user_without_a_home_has_it_at_the_root() -> None:
+    nobody = ("unshare", "--user", "--map-user=12345", "env", "-u", "HOME", "-u", "XDG_CACHE_HOME")
+    if shutil.which("unshare") is None or subprocess.run([*nobody, "true"], check=False).returncode:
+        pytest.skip("needs namespaces of users")
+    program = "from glimpse.native.compiler import cache_folder; print(cache_folder())"
+    assert subprocess.check_output([*nobody, sys.executable, "-c", program], text=True) == "/.cache/glimpse\n"
 
 
 def test_reports_a_missing_compiler(toy: Sources, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from glimpse.native.compiler import user_folder
+
 _KIB = 1024
 _POLL_SECONDS = 0.1
 
@@ -43,7 +45,7 @@ class RunningServer(msgspec.Struct, frozen=True, kw_only=True):
 
 def state_folder() -> Path:
     """Returns the folder for what commands remember."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "glimpse"
+    return user_folder("XDG_STATE_HOME", ".local/state")
 
 
 @contextmanager
