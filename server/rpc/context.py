@@ -59,6 +59,8 @@ class Rpc:
     stop: StopSwitch = field(default_factory=StopSwitch)
     """Ends the RPC when the server stops. The interceptor's guard turns that into a status; a handler that can say more
     has a guard of its own."""
+    reason: str | None = None
+    """Why it fails, as its client is told. None: it does not, or the client has left."""
     headers_sent: bool = False
     """The gateway can no longer turn an error into an HTTP status."""
 

@@ -80,6 +80,7 @@ def to_status(error: Exception, request_id: str) -> RpcFailure:
 async def abort(rpc: Rpc, failure: RpcFailure) -> NoReturn:
     """Ends the RPC with a failure, with details as `google.rpc.Status`; in a dialect, its document is among them."""
     failure = replace(failure, message=_truncate(failure.message))
+    rpc.reason = rpc.reason or failure.reason  # a failure that is being sent is not replaced
     status = rich_status(failure, names_domains=rpc.codec not in ("proto", "json"), document=rpc.error_document)
     trailers: list[tuple[str, str | bytes]] = [
         *(rpc.context.trailing_metadata() or ()),

@@ -195,6 +195,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                 "rpc",
                 method=method,
                 code=code,
+                reason=rpc.reason,
                 milliseconds=round(seconds * 1000, 1),
                 prompt_tokens=call.prompt_tokens,
                 completion_tokens=call.completion_tokens,

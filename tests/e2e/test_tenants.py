@@ -1,5 +1,6 @@
 """Tenants as clients see them: `glimpse up --api-keys`, through Envoy and past it."""
 
+import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -67,6 +68,24 @@ def test_access_log_of_the_gateway_is_on_standard_output(stack: Stack) -> None:
     line = f"prompt_tokens={tokens.prompt_tokens} completion_tokens={tokens.completion_tokens} "
     assert eventually(lambda: "POST /v1/chat/completions 200 " in stack.log.read_text(), timeout_seconds=30)
     assert line in stack.log.read_text()
+
+
+def test_log_of_the_server_says_why_each_request_failed(stack: Stack) -> None:
+    ask(stack, "acme-key")
+    told = dict[str, str | None]()
+    for key, members in (("wrong-key", {}), ("capped-key", {"priority": -1}), ("acme-key", {"model": "unknown"})):
+        with pytest.raises(openai.APIStatusError) as caught:
+            ask(stack, key, **members)
+        told[caught.value.request_id or ""] = caught.value.code
+    assert set(told.values()) == {"invalid_credential", "tenant_limit", "model_not_found"}
+
+    def logged() -> dict[str, str | None]:
+        lines = [json.loads(line) for line in stack.log.read_text().splitlines() if line.startswith('{"method"')]
+        return {line["request_id"]: line["reason"] for line in lines}
+
+    assert eventually(lambda: told.keys() <= logged().keys(), timeout_seconds=30)
+    assert {name: logged()[name] for name in told} == told
+    assert None in logged().values(), "that of requests that were answered"
 
 
 def test_what_another_tenant_has_sent_costs_what_nobody_s_costs(stack: Stack) -> None:
