@@ -97,9 +97,9 @@ def watch(team: SleepingTeam, stopped: threading.Event) -> None:
     competition, before, busy_before = Competition(), thread_times(_TASKS), busy_seconds(_PROCESSORS)
     while not stopped.wait(INTERVAL_SECONDS):
         now, busy = thread_times(_TASKS), busy_seconds(_PROCESSORS)
-        seconds = [sum(now[thread][i] - before[thread][i] for thread in now.keys() & before.keys()) for i in (0, 1)]
+        run, wait = (sum(now[thread][i] - before[thread][i] for thread in now.keys() & before.keys()) for i in (0, 1))
         was_present = competition.present
-        competition.update(*seconds, busy - busy_before)
+        competition.update(run, wait, busy - busy_before)
         if competition.present and not was_present:
             _log.info("other programs compete for the processors: threads wait asleep instead of spinning")
         team.hold(competition.present)
