@@ -7,7 +7,7 @@
 
 // Rows whose sums are in registers at a time, and of them rows with both tiles of a panel at a time.
 constexpr int kFewRows = kLanes == 16 ? 8 : kLanes == 8 ? 6 : 5;
-constexpr int kRowsOfPanel = kLanes == 16 ? 8 : 2;
+constexpr int kRowsOfPanel = kLanes == 16 ? 8 : kLanes == 8 ? 1 : 2;
 // Up to so many rows, widening weights for each few rows takes less time than widening them once, in memory.
 constexpr int kDirectRows = kLanes == 16 ? 16 : kLanes == 8 ? 8 : kFewRows;
 constexpr int kLineInputs = 2;  // inputs in a line of a tile
