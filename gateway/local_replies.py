@@ -121,8 +121,8 @@ def _mappers(reply: _LocalReply) -> Iterator[dict[str, Any]]:
         header = {"name": name, "string_match": {"contains": text, "ignore_case": True}}
         matches = _all_of(matches, {"header_filter": {"header": header}})
     replacement = {} if reply.replacement is None else {"status_code": reply.replacement}
-    for prefixes, body in _BODIES.items():
-        yield {"filter": _all_of(matches, _is_below(prefixes)), "body_format_override": body(reply), **replacement}
+    for applies, body in _BODIES:
+        yield {"filter": _all_of(matches, applies), "body_format_override": body(reply), **replacement}
     yield {"filter": matches, "body_format_override": _openai_body(reply), **replacement}
 
 
@@ -130,13 +130,16 @@ def _all_of(*filters: dict[str, Any]) -> dict[str, Any]:
     return {"and_filter": {"filters": filters}}
 
 
-def _is_below(prefixes: Sequence[str]) -> dict[str, Any]:
-    """Returns the filter of requests whose path begins so, before the transcoder or after it."""
-    filters = [
+def _is_below(*prefixes: str) -> list[dict[str, Any]]:
+    """Returns filters, of which one applies to requests whose path begins so, before the transcoder or after it."""
+    return [
         {"header_filter": {"header": {"name": name, "string_match": {"prefix": prefix}}}}
         for name in (":path", "x-envoy-original-path")
         for prefix in prefixes
     ]
+
+
+def _any_of(filters: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"or_filter": {"filters": filters}}
 
 
@@ -166,11 +169,13 @@ def _error(reply: _LocalReply, kind: str) -> dict[str, Any]:
     return {"message": reply.message, "type": kind, "param": None, "code": reply.code}
 
 
-_BODIES: dict[tuple[str, ...], Callable[[_LocalReply], dict[str, Any]]] = {
-    (descriptors.TYPED_PATHS,): _status_body,
-    ("/messages", "/v1/messages", "/anthropic/"): _anthropic_body,
-}
-"""What paths begin with → how their errors look. Others have OpenAI's form. requests.lua has the same paths."""
+_FROM_ANTHROPIC_CLIENT = {"header_filter": {"header": {"name": "anthropic-version", "present_match": True}}}
+_BODIES: tuple[tuple[dict[str, Any], Callable[[_LocalReply], dict[str, Any]]], ...] = (
+    (_any_of(_is_below(descriptors.TYPED_PATHS)), _status_body),
+    (_any_of([*_is_below("/messages", "/v1/messages", "/anthropic/"), _FROM_ANTHROPIC_CLIENT]), _anthropic_body),
+)
+"""The filters of requests, and how their errors look; the first that applies counts. Others have OpenAI's form.
+requests.lua has the same."""
 
 MISSING_HOST = _openai_body(
     _LocalReply(status=400, code="missing_host", message="'Host': expected the server's host name, got no such header")

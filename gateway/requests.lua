@@ -78,14 +78,14 @@ local function choose_dialect(headers)
   end
 end
 
--- Tells errors.lua whose errors have another form than OpenAI's, and the id of Anthropic's requests. Requests of typed methods as JSON have the same header too
--- (server/rpc/json_messages.py).
+-- Tells errors.lua whose errors have another form than OpenAI's, and the id of Anthropic's requests; local_replies.py has the
+-- same conditions. Requests of typed methods as JSON have the same header too (server/rpc/json_messages.py).
 local function mark_form(handle, headers)
   local path, form = headers:get(":path"), nil
   if path:find("^/glimpse/v1/") then
     form = "typed"
     headers:replace("x-glimpse-codec", "http")
-  elseif path:find("^/messages") or path:find("^/v1/messages") or path:find("^/anthropic/") then
+  elseif headers:get("anthropic-version") or path:find("^/messages") or path:find("^/v1/messages") or path:find("^/anthropic/") then
     form = "anthropic"
   end
   local metadata = handle:streamInfo():dynamicMetadata()

@@ -154,6 +154,27 @@ async def test_what_envoy_refuses_has_anthropic_s_form_below_its_paths(
 
 
 @pytest.mark.parametrize(
+    ("method", "path", "status", "kind"),
+    [
+        ("GET", "/v1/nope", 404, "not_found_error"),
+        ("GET", "/v1/organizations/x", 404, "not_found_error"),
+        ("DELETE", "/v1/models", 405, "invalid_request_error"),
+        ("GET", CHAT, 405, "invalid_request_error"),
+    ],
+)
+async def test_what_envoy_refuses_has_the_form_of_the_client_that_says_which_it_is(
+    http: aiohttp.ClientSession, backend: Backend, method: str, path: str, status: int, kind: str
+) -> None:
+    async with http.request(method, path, headers={"anthropic-version": "2023-06-01"}) as answer:
+        document = await answer.json()
+        assert (answer.status, document["type"], document["error"]["type"]) == (status, "error", kind)
+        assert answer.headers["request-id"] == answer.headers["x-request-id"]
+    async with http.get("/glimpse/v1/nope", headers={"anthropic-version": "2023-06-01"}) as answer:
+        assert (await answer.json())["code"] == grpc.StatusCode.NOT_FOUND.value[0]
+    assert backend.num_calls == 0
+
+
+@pytest.mark.parametrize(
     ("message", "param"),
     [
         ("Invalid value.", "messages[0].content[1].image_url.url"),
