@@ -74,7 +74,7 @@ def build_handlers(
     """Returns a handler for each typed method, by the method's full name. `purge` is as in `TenantHandlers`."""
     shared = _shared(settings, checkpoint, engine, media, observers.metrics)
     uploads = MediaHandlers(media.uploads, media.responses, batches.files)
-    models = ModelHandlers(shared.model, shared.max_model_len)
+    models = ModelHandlers(shared.model, shared.max_model_len, checkpoint.created)
     return {
         **_generation_handlers(shared, media),
         **_embedding_handlers(shared, find_relevance(checkpoint.model, shared.tokenizer)),

@@ -1,6 +1,7 @@
 """Finds the checkpoint that the server serves."""
 
 import hashlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ class Checkpoint:
     """Names that requests may give as `model`; at least one."""
     sampling: SamplingDefaults
     """Defaults of requests that do not set them."""
+    created: int
+    """When its server found it, in seconds since the Unix epoch."""
 
     @property
     def digest(self) -> str:
@@ -44,17 +47,18 @@ def find_checkpoint(settings: EngineSettings) -> Checkpoint:
     names = settings.served_model_name or (default_name(model, path),)
     if taken := settings.adapters.keys() & set(names):
         raise CheckpointError(f"'--lora-modules': expected names that the model does not have, got {min(taken)!r}")
-    return load_checkpoint(path, folders, names, settings.generation_config)
+    return load_checkpoint(path, folders, names, settings.generation_config, int(time.time()))
 
 
 def load_checkpoint(
-    path: Path, folders: Mapping[str, str], names: tuple[str, ...], generation_config: str
+    path: Path, folders: Mapping[str, str], names: tuple[str, ...], generation_config: str, created: int
 ) -> Checkpoint:
     """Reads a checkpoint that was found. Raises CheckpointError.
 
     Args:
         folders: Folders of its companions, by the field of `config.json`.
         names: Names that requests may give as `model`.
+        created: When it was found, in seconds since the Unix epoch.
     """
     return Checkpoint(
         path=path,
@@ -62,4 +66,5 @@ def load_checkpoint(
         model=load_model_config(path, folders),
         names=names,
         sampling=read_sampling_defaults(generation_config, path),
+        created=created,
     )

@@ -107,7 +107,7 @@ async def _start(
     configure_logging(settings.listen.log_level)
     structlog.contextvars.bind_contextvars(front_end=begin.number)
     generation_config = settings.engine.generation_config
-    checkpoint = load_checkpoint(Path(begin.checkpoint), begin.folders, begin.names, generation_config)
+    checkpoint = load_checkpoint(Path(begin.checkpoint), begin.folders, begin.names, generation_config, begin.created)
     observers = make_observers(settings.engine, checkpoint.names[0])
 
     def on_state(state: EngineState, _reason: str) -> None:

@@ -255,6 +255,7 @@ class FrontEnds:
             checkpoint=str(checkpoint.path),
             folders=checkpoint.folders,
             names=checkpoint.names,
+            created=checkpoint.created,
             port=self.port,
             own_port=slot.own_port,
             client_salt=self._salt,

@@ -29,6 +29,8 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
     """Folders of its companions, by the field of `config.json`."""
     names: tuple[str, ...]
     """Names that requests may give as `model`."""
+    created: int
+    """`Checkpoint.created` of the server."""
     port: int
     """Port that all front ends listen on."""
     own_port: int | None

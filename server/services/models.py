@@ -1,6 +1,5 @@
 """ModelService: the names, limits and capabilities of the one served model and of its adapters."""
 
-import time
 from collections.abc import Callable
 
 from glimpse.media.kind import MediaKind
@@ -14,11 +13,16 @@ from glimpse.v1 import model_pb2
 class ModelHandlers:
     """Methods of ModelService. `glimpse.server.rpc.errors` maps the exceptions they raise to statuses."""
 
-    def __init__(self, model: ServedModel, max_model_len: Callable[[], int]) -> None:
-        """`max_model_len` returns the context window, which is final once the model is loaded."""
+    def __init__(self, model: ServedModel, max_model_len: Callable[[], int], created: int) -> None:
+        """Makes them.
+
+        Args:
+            max_model_len: returns the context window, which is final once the model is loaded.
+            created: when the server started to serve the model, in seconds since the Unix epoch.
+        """
         self._model = model
         self._max_model_len = max_model_len
-        self._created = int(time.time())
+        self._created = created
         self._capabilities = model_pb2.Capabilities(
             streaming=True,
             tools=model.supports_tools,
@@ -26,6 +30,7 @@ class ModelHandlers:
             logprobs=True,
             reasoning_effort=model.reasoning.has_effort,
             reasoning=model.reasoning.is_parsed,
+            reasoning_switch=model.reasoning.has_switch or model.reasoning.has_effort,
             max_choices=128,
             max_images=model.max_media.get(MediaKind.IMAGE, 0),
             max_videos=model.max_media.get(MediaKind.VIDEO, 0),

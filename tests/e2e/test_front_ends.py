@@ -59,6 +59,12 @@ def streamed(stack: Stack, number: int, begun: threading.Barrier) -> bool:
                 return False
 
 
+def times_of_models(stack: Stack) -> set[int]:
+    """When the models were created, as all front ends tell it."""
+    with openai.OpenAI(base_url=stack.openai_url, api_key="none", max_retries=0) as client:
+        return {model.created for _ in range(10) for model in client.models.list()}
+
+
 def front_ends_in_log(stack: Stack) -> set[int]:
     """Numbers of the front ends that have answered requests."""
     lines = [json.loads(line) for line in stack.log.read_text().splitlines() if line.startswith("{")]
@@ -75,6 +81,7 @@ def test_envoy_spreads_requests_and_metrics_are_summed(stack: Stack) -> None:
 
 def test_death_of_a_front_end_costs_its_own_streams_and_nothing_else(stack: Stack) -> None:
     begun = threading.Barrier(NUM_STREAMS + 1)
+    created = times_of_models(stack)
     victim = children(stack.process.pid, MODULE)[0]
     with ThreadPoolExecutor(NUM_STREAMS) as threads:
         streams = [threads.submit(streamed, stack, number, begun) for number in range(NUM_STREAMS)]
@@ -90,6 +97,8 @@ def test_death_of_a_front_end_costs_its_own_streams_and_nothing_else(stack: Stac
         return len(running) == NUM_FRONT_ENDS and victim not in running
 
     assert eventually(is_replaced, timeout_seconds=30)
+    assert times_of_models(stack) == created, "a new front end serves what the others do"
+    assert len(created) == 1
     # The engine has stopped to work for clients that lost their front end.
     assert eventually(lambda: read_metric(stack.metrics_port, "glimpse_running_sequences") == 0, timeout_seconds=30)
 

@@ -95,7 +95,7 @@ class Model(_message.Message):
     def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., owned_by: _Optional[str] = ..., max_model_len: _Optional[int] = ..., input_modalities: _Optional[_Iterable[_Union[Modality, str]]] = ..., output_modalities: _Optional[_Iterable[_Union[Modality, str]]] = ..., capabilities: _Optional[_Union[Capabilities, _Mapping]] = ..., parent: _Optional[str] = ...) -> None: ...
 
 class Capabilities(_message.Message):
-    __slots__ = ("streaming", "tools", "structured_outputs", "logprobs", "reasoning_effort", "max_choices", "max_images", "max_videos", "max_audios", "reasoning", "grounding", "max_documents")
+    __slots__ = ("streaming", "tools", "structured_outputs", "logprobs", "reasoning_effort", "max_choices", "max_images", "max_videos", "max_audios", "reasoning", "grounding", "max_documents", "reasoning_switch")
     STREAMING_FIELD_NUMBER: _ClassVar[int]
     TOOLS_FIELD_NUMBER: _ClassVar[int]
     STRUCTURED_OUTPUTS_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +108,7 @@ class Capabilities(_message.Message):
     REASONING_FIELD_NUMBER: _ClassVar[int]
     GROUNDING_FIELD_NUMBER: _ClassVar[int]
     MAX_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    REASONING_SWITCH_FIELD_NUMBER: _ClassVar[int]
     streaming: bool
     tools: bool
     structured_outputs: bool
@@ -120,4 +121,5 @@ class Capabilities(_message.Message):
     reasoning: bool
     grounding: bool
     max_documents: int
-    def __init__(self, streaming: _Optional[bool] = ..., tools: _Optional[bool] = ..., structured_outputs: _Optional[bool] = ..., logprobs: _Optional[bool] = ..., reasoning_effort: _Optional[bool] = ..., max_choices: _Optional[int] = ..., max_images: _Optional[int] = ..., max_videos: _Optional[int] = ..., max_audios: _Optional[int] = ..., reasoning: _Optional[bool] = ..., grounding: _Optional[bool] = ..., max_documents: _Optional[int] = ...) -> None: ...
+    reasoning_switch: bool
+    def __init__(self, streaming: _Optional[bool] = ..., tools: _Optional[bool] = ..., structured_outputs: _Optional[bool] = ..., logprobs: _Optional[bool] = ..., reasoning_effort: _Optional[bool] = ..., max_choices: _Optional[int] = ..., max_images: _Optional[int] = ..., max_videos: _Optional[int] = ..., max_audios: _Optional[int] = ..., reasoning: _Optional[bool] = ..., grounding: _Optional[bool] = ..., max_documents: _Optional[int] = ..., reasoning_switch: _Optional[bool] = ...) -> None: ...
