@@ -4,8 +4,9 @@ The media type of a data URL is ignored: `glimpse.media.containers.sniff` detect
 """
 
 import binascii
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TypeVar
@@ -190,24 +191,35 @@ def _decode_data_url(text: str, start: int, max_bytes: int) -> bytes:
 
 
 def _decode_base64(text: str, max_bytes: int, complaint: str, *, start: int = 0) -> bytes:
-    """Decodes text from `start` on, in slices: a single call on a large text would keep all other threads waiting."""
     # Base64 characters that are special in URLs may be percent-encoded.
     is_quoted = start > 0 and text.find("%", start) >= 0
     try:
         slices = _unquoted(text, start) if is_quoted else (piece.encode("ascii") for piece in _slices(text, start))
-        letters = b"".join([piece.translate(None, _WHITESPACE) for piece in slices])
-        if len(letters) // 4 * 3 > max_bytes + 2:
-            raise too_large(max_bytes)
-        is_url_safe = b"-" in letters or b"_" in letters
-        if is_url_safe and (b"+" in letters or b"/" in letters):
-            raise _invalid(complaint)
-        # Padding may only be in the last four letters.
-        if len(letters) % 4 or letters.find(b"=", 0, max(len(letters) - 4, 0)) >= 0:
-            raise _invalid(complaint)
-        data = b"".join([_decode_letters(piece, is_url_safe=is_url_safe) for piece in _slices(letters)])
-    except ValueError as error:  # neither ASCII nor base64
+        return _bounded(_of_base64(slices, max_bytes), max_bytes)
+    except ValueError as error:
         raise _invalid(complaint) from error
-    return _bounded(data, max_bytes)
+
+
+def decode_base64(text: str) -> bytes:
+    """Returns the bytes of base64 text, of either alphabet and with any white space. Raises ValueError."""
+    return _of_base64(piece.encode("ascii") for piece in _slices(text))
+
+
+def _of_base64(slices: Iterable[bytes], max_bytes: float = math.inf) -> bytes:
+    """Decodes in slices: a single call on a large text would keep all other threads waiting.
+
+    Raises ValueError, or MediaError if there are more than `max_bytes`.
+    """
+    letters = b"".join([piece.translate(None, _WHITESPACE) for piece in slices])
+    if len(letters) // 4 * 3 > max_bytes + 2:
+        raise too_large(int(max_bytes))
+    is_url_safe = b"-" in letters or b"_" in letters
+    if is_url_safe and (b"+" in letters or b"/" in letters):
+        raise ValueError("two alphabets")
+    # Padding may only be in the last four letters.
+    if len(letters) % 4 or letters.find(b"=", 0, max(len(letters) - 4, 0)) >= 0:
+        raise ValueError("padding")
+    return b"".join([_decode_letters(piece, is_url_safe=is_url_safe) for piece in _slices(letters)])
 
 
 def _decode_letters(letters: bytes, *, is_url_safe: bool) -> bytes:

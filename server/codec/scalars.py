@@ -1,7 +1,6 @@
 """Converts single JSON values to and from values of scalar fields."""
 
 import base64
-import binascii
 import math
 from collections.abc import Callable, Collection
 from typing import Any, TypeAlias, cast
@@ -11,6 +10,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from glimpse.dialect.options import enum_type
 from glimpse.dialect.rules import FieldRules, JsonKind
+from glimpse.media.sources.source import decode_base64
 from glimpse.server.codec.document import DecodeError
 from glimpse.server.field_path import FieldPath, path_text
 
@@ -138,8 +138,8 @@ def _read_bytes(value: Any, path: FieldPath) -> bytes:
     if type(value) is not str:
         raise wrong_type("base64 text", value, path)
     try:
-        return base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError) as error:
+        return decode_base64(value)
+    except ValueError as error:  # not base64, or no ASCII
         raise decode_error("expected base64 text", path) from error
 
 

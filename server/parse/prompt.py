@@ -62,6 +62,9 @@ def with_options(
         raise InvalidRequest("continue_final_message", message, "conflicting_values")
     if continues and conversation.messages[-1].role != "assistant":
         raise InvalidRequest("continue_final_message", "expected the last message to be the assistant's")
+    if continues and conversation.messages[-1].tool_calls:
+        message = "a message with tool calls cannot be continued; send what they returned"
+        raise InvalidRequest(f"messages[{len(conversation.messages) - 1}].tool_calls", message)
     defaults = parse_defaults(request.media_io_options, request.media_processor_options)
     with blaming("media_processor_options"):
         media = with_defaults(conversation.media, defaults)

@@ -58,6 +58,7 @@ def _field_check(field: FieldRules) -> _Check | None:
     value_checks = _value_checks(field)
     if not (value_checks or required):
         return None
+    absence = f"required, but missing{_same_as_missing(field)}"
 
     def check(message: Message, path: FieldPath, found: list[Violation]) -> None:
         value = getattr(message, name)
@@ -69,9 +70,17 @@ def _field_check(field: FieldRules) -> _Check | None:
                 if len(found) > num_found:
                     break  # the elements of a list that is too long are not checked, one by one
         elif required:
-            found.append(_violation((path, name), "required, but missing", "missing_value"))
+            found.append(_violation((path, name), absence, "missing_value"))
 
     return check
+
+
+def _same_as_missing(field: FieldRules) -> str:
+    """Returns the words for the value that a message cannot tell from none at all."""
+    if field.descriptor.has_presence or field.descriptor.enum_type is not None:
+        return ""
+    can_be_empty = field.is_list or field.is_map or field.descriptor.cpp_type == FieldDescriptor.CPPTYPE_STRING
+    return " or empty" if can_be_empty else " or 0"
 
 
 def _value_checks(field: FieldRules) -> tuple[_ValueCheck, ...]:

@@ -37,6 +37,10 @@ def test_models_have_anthropic_s_form_for_its_client_alone(client: Anthropic, st
     first = models[0]
     assert (first.id, first.display_name, first.type, first.lifecycle) == ("nano", "nano", "model", "active")
     assert abs(first.created_at.timestamp() - time.time()) < 3600
+    can = first.capabilities
+    assert can is not None
+    assert (can.image_input.supported, can.pdf_input.supported, can.structured_outputs.supported) == (True, True, True)
+    assert (can.thinking.supported, can.thinking.types.disabled.supported, can.effort.supported) == (False, True, False)
     with OpenAI(base_url=stack.openai_url, api_key="none", max_retries=0) as other:
         assert [model.id for model in other.models.list()] == [model.id for model in models]
         assert other.models.retrieve("nano").to_dict()["max_model_len"] == first.max_input_tokens
@@ -65,6 +69,13 @@ def test_an_unknown_model_is_anthropic_s_error(client: Anthropic) -> None:
         client.models.list(limit=0)
     with pytest.raises(BadRequestError, match="'after_id': expected the id of a model of the list"):
         client.models.list(after_id="other")
+
+
+def test_an_unknown_path_is_anthropic_s_error(client: Anthropic) -> None:
+    with pytest.raises(NotFoundError, match="Unknown URL: GET /v1/skills") as refused:
+        client.beta.skills.list()
+    assert refused.value.type == "not_found_error"
+    assert refused.value.request_id
 
 
 def test_all_pages_of_files_are_read(client: Anthropic) -> None:

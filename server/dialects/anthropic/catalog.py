@@ -124,6 +124,33 @@ def _model_info(model: model_pb2.Model) -> catalog_pb2.ModelInfo:
         created_at=_time(model.created),
         max_input_tokens=model.max_model_len,
         max_tokens=model.max_model_len,
+        capabilities=_capabilities(model.capabilities),
+    )
+
+
+def _capabilities(model: model_pb2.Capabilities) -> catalog_pb2.ModelCapabilities:
+    yes, no = (catalog_pb2.CapabilitySupport(supported=supported) for supported in (True, False))
+    effort = yes if model.reasoning_effort else no
+    thinks = yes if model.reasoning else no
+    types = catalog_pb2.ThinkingTypes(
+        adaptive=thinks,
+        between_tools=no,
+        disabled=yes if model.reasoning_switch or not model.reasoning else no,
+        enabled=thinks,
+    )
+    return catalog_pb2.ModelCapabilities(
+        batch=no,
+        citations=no,
+        code_execution=no,
+        context_management=no,
+        effort=catalog_pb2.EffortCapability(
+            supported=effort.supported, low=effort, medium=effort, high=effort, xhigh=effort, max=effort
+        ),
+        image_input=yes if model.max_images else no,
+        pdf_input=yes if model.max_documents else no,
+        server_tools=catalog_pb2.ServerToolsCapability(code_execution=no, web_search=no),
+        structured_outputs=yes if model.structured_outputs else no,
+        thinking=catalog_pb2.ThinkingCapability(supported=thinks.supported, types=types),
     )
 
 

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from glimpse.anthropic.v1 import anthropic_pb2
 from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run_sized
-from glimpse.server.dialects.anthropic.request import to_chat, to_count
+from glimpse.server.dialects.anthropic.request import shows_thinking, to_chat, to_count
 from glimpse.server.dialects.anthropic.response import EventRenderer, render_message
 from glimpse.server.generation.usage import Usage
 from glimpse.server.parse.chat import check_bounds
@@ -37,9 +37,10 @@ class MessagesHandlers:
         self, request: anthropic_pb2.CreateMessageRequest, call: CallContext
     ) -> anthropic_pb2.CreateMessageResponse:
         message, chat = await call.parse(self._begin, request, call, streaming=False)
+        render = partial(render_message, shows_thinking=shows_thinking(request.thinking))
         del request  # which has the media's bytes
         deltas, usage = await self.chat.generator.complete(chat.generation, call)
-        await run_sized(call.client, rendering_size(deltas), render_message, message, deltas, usage)
+        await run_sized(call.client, rendering_size(deltas), render, message, deltas, usage)
         return message
 
     def stream(self, request: anthropic_pb2.CreateMessageRequest, call: CallContext) -> Stream[_Event]:
@@ -50,9 +51,9 @@ class MessagesHandlers:
         self, request: anthropic_pb2.CreateMessageRequest, call: CallContext, own: Stream[_Event]
     ) -> AsyncGenerator[_Event, None]:
         message, chat = await call.parse(self._begin, request, call, streaming=True)
-        del request  # which has the media's bytes
         usage = Usage()
-        renderer = EventRenderer(message, usage)
+        renderer = EventRenderer(message, usage, shows_thinking=shows_thinking(request.thinking))
+        del request  # which has the media's bytes
         async with aclosing(self.chat.generator.generate(chat.generation, call, usage)) as deltas:
             if own.receiver is not None:
                 deltas.receiver = own.receiver.of_each(renderer.render)

@@ -52,6 +52,12 @@ def to_chat(
     return chat
 
 
+def shows_thinking(thinking: anthropic_pb2.Thinking) -> bool:
+    """Returns whether an answer has the text of what the model thinks."""
+    display = thinking.enabled.display or thinking.adaptive.display
+    return display != anthropic_pb2.THINKING_DISPLAY_OMITTED
+
+
 def to_count(request: anthropic_pb2.CountMessageTokensRequest, adapted: dict[str, str]) -> chat_pb2.CountTokensRequest:
     """Returns the request to count the conversation's tokens. The arguments are those of `to_chat`."""
     count = chat_pb2.CountTokensRequest()
@@ -242,15 +248,9 @@ def _add_effort(request: Request, chat: ChatRequest, adapted: dict[str, str]) ->
 def _add_thinking(
     thinking: anthropic_pb2.Thinking, chat: chat_pb2.CreateChatCompletionRequest, adapted: dict[str, str]
 ) -> None:
-    display = thinking.enabled.display or thinking.adaptive.display
     if thinking.HasField("enabled"):
         chat.thinking_token_budget = thinking.enabled.budget_tokens
-    if display == anthropic_pb2.THINKING_DISPLAY_OMITTED:
-        chat.include_reasoning = False
-    adapted |= {
-        "thinking_token_budget": "thinking.enabled.budget_tokens",
-        "include_reasoning": f"thinking.{thinking.WhichOneof('mode')}.display",
-    }
+    adapted |= {"thinking_token_budget": "thinking.enabled.budget_tokens"}
 
 
 def _add_sampling(

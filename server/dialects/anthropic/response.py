@@ -20,10 +20,12 @@ _STOP_REASONS = {
 _NO_INPUT = "{}"
 
 
-def render_message(head: anthropic_pb2.CreateMessageResponse, deltas: Iterable[Delta], usage: Usage) -> None:
-    """Adds a whole completion to a message that has its id and model."""
+def render_message(
+    head: anthropic_pb2.CreateMessageResponse, deltas: Iterable[Delta], usage: Usage, *, shows_thinking: bool
+) -> None:
+    """Adds a whole completion to a message that has its id and model. `shows_thinking`: see `EventRenderer`."""
     texts: list[list[str]] = []
-    renderer = EventRenderer(head, usage)
+    renderer = EventRenderer(head, usage, shows_thinking=shows_thinking)
     for event in (event for delta in deltas for event in renderer.render(delta)):
         if isinstance(event, TextChunk):
             texts[-1].append(event.text)
@@ -71,9 +73,11 @@ def _is_json(text: str) -> bool:
 class EventRenderer:
     """Renders the events of one stream."""
 
-    def __init__(self, head: anthropic_pb2.CreateMessageResponse, usage: Usage) -> None:
+    def __init__(self, head: anthropic_pb2.CreateMessageResponse, usage: Usage, *, shows_thinking: bool) -> None:
+        """`shows_thinking`: whether blocks of thinking have their text, rather than only a signature."""
         self._head = head
         self._usage = usage
+        self._shows_thinking = shows_thinking
         self._begun = False
         self._index = -1
         """Index of the last block."""
@@ -94,11 +98,11 @@ class EventRenderer:
         if delta.reasoning:
             yield from self._continue("thinking", anthropic_pb2.OutputBlock(thinking=anthropic_pb2.ThinkingBlock()))
             self._thinking.update(delta.reasoning.encode())
-            yield self._appended(
-                anthropic_pb2.ContentDelta(thinking_delta=anthropic_pb2.ThinkingDelta(thinking=delta.reasoning))
-            )
+            if self._shows_thinking:
+                thinking = anthropic_pb2.ThinkingDelta(thinking=delta.reasoning)
+                yield self._appended(anthropic_pb2.ContentDelta(thinking_delta=thinking))
         if delta.text:
-            yield from self._continue("text", anthropic_pb2.OutputBlock(text=anthropic_pb2.TextBlock()))
+            yield from self._continue("text", anthropic_pb2.OutputBlock(text=anthropic_pb2.TextBlock(text="")))
             yield TextChunk(self._text_template(), delta.text)
         for call in delta.tool_calls:
             if call.id is not None:

@@ -100,12 +100,12 @@ class ResponseRenderer:
             yield self._event(in_progress=self._snapshot())
         tokens = self._tokens_of_text(delta)
         if delta.reasoning:
-            yield from self._continue("reasoning", responses_pb2.ResponsePart(reasoning_text={}))
+            yield from self._continue("reasoning", responses_pb2.ResponsePart(reasoning_text={"text": ""}))
             self._texts.append(delta.reasoning)
             more = responses_pb2.ResponseReasoningDelta(**self._place, content_index=0, delta=delta.reasoning)
             yield self._event(reasoning_text_delta=more)
         if delta.text:
-            yield from self._continue("message", responses_pb2.ResponsePart(output_text={}))
+            yield from self._continue("message", responses_pb2.ResponsePart(output_text={"text": ""}))
             yield self._more_text(delta.text, tokens)
         for call in delta.tool_calls:
             if call.id is not None:
@@ -128,7 +128,7 @@ class ResponseRenderer:
 
     def _end(self, finish: FinishReason) -> Iterator[StreamResponseResponse | TextChunk]:
         if not self._response.output:
-            yield from self._continue("message", responses_pb2.ResponsePart(output_text={}))
+            yield from self._continue("message", responses_pb2.ResponsePart(output_text={"text": ""}))
         if self._open == "message" and self._withheld:
             yield self._more_text("", self._withheld)
         is_cut = finish is FinishReason.LENGTH

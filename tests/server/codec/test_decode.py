@@ -310,6 +310,12 @@ def test_a_bare_string_is_a_list_or_a_content_part() -> None:
     assert list(read({"bad_words": "a"}).generation.bad_words) == ["a"]
 
 
+@pytest.mark.parametrize("written", ["+/+/\nAA==\r\n", "-_-_AA==", " +/+/AA== "])
+def test_base64_has_white_space_and_either_alphabet_as_in_data_urls(written: str) -> None:
+    decoded = read_part(type="input_audio", input_audio={"data": written})
+    assert decoded.audio.source.data == base64.b64decode("+/+/AA==")
+
+
 @pytest.mark.parametrize("name", ["image_url", "video_url", "input_audio", "audio_url"])
 def test_a_bare_string_is_the_url_of_a_medium(name: str) -> None:
     assert read_part(type=name, **{name: "u"}) == read_part(type=name, **{name: {"url": "u"}})

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from glimpse.anthropic.v1 import anthropic_pb2
@@ -29,20 +30,21 @@ def event_type() -> TypeAdapter[Any]:
     return TypeAdapter(RawMessageStreamEvent)
 
 
-def message(deltas: Sequence[Delta]) -> Any:
+def message(deltas: Sequence[Delta], *, shows_thinking: bool = True) -> Any:
     from anthropic.types import Message
 
     rendered = anthropic_pb2.CreateMessageResponse(id="msg_1", model="m")
-    render_message(rendered, deltas, Usage(prompt_tokens=3, completion_tokens=2))
+    usage = Usage(prompt_tokens=3, completion_tokens=2)
+    render_message(rendered, deltas, usage, shows_thinking=shows_thinking)
     document = ANTHROPIC.codec.encode(rendered)
     Message.model_validate_json(document, strict=True)
     return json.loads(document)
 
 
-def events(deltas: Sequence[Delta]) -> list[Any]:
+def events(deltas: Sequence[Delta], *, shows_thinking: bool = True) -> list[Any]:
     """The documents of a stream, after a look at the names of its events."""
     head = anthropic_pb2.CreateMessageResponse(id="msg_1", model="m")
-    renderer = EventRenderer(head, Usage(prompt_tokens=3, completion_tokens=2))
+    renderer = EventRenderer(head, Usage(prompt_tokens=3, completion_tokens=2), shows_thinking=shows_thinking)
     documents = JsonChunks(ANTHROPIC.codec.encode)
     found: list[Any] = []
     for event in (event for delta in deltas for event in renderer.render(delta)):
@@ -94,9 +96,10 @@ def _closed(block: Any) -> Any:
             return block | {"text": text}
 
 
-@given(deltas=completions())
-def test_events_join_to_the_message(deltas: list[Delta]) -> None:
-    assert joined(events(deltas)) == message(deltas)
+@given(deltas=completions(), shows_thinking=st.booleans())
+def test_events_join_to_the_message(deltas: list[Delta], shows_thinking: bool) -> None:
+    found = message(deltas, shows_thinking=shows_thinking)
+    assert joined(events(deltas, shows_thinking=shows_thinking)) == found
 
 
 @given(deltas=completions())
@@ -142,3 +145,9 @@ def test_thinking_is_signed() -> None:
     assert thinking == again == {"type": "thinking", "thinking": "Hmm.", "signature": thinking["signature"]}
     assert len(thinking["signature"]) == 44
     assert thinking["signature"] != different["signature"]
+
+
+@given(deltas=completions())
+def test_blocks_of_hidden_thinking_have_their_signature_and_no_text(deltas: list[Delta]) -> None:
+    shown, hidden = (message(deltas, shows_thinking=shown)["content"] for shown in (True, False))
+    assert hidden == [block | {"thinking": ""} if block["type"] == "thinking" else block for block in shown]

@@ -4,7 +4,9 @@ import math
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 
+from glimpse.anthropic.v1 import anthropic_pb2
 from glimpse.server.parse.validate import Violation, violations
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
 
@@ -70,6 +72,20 @@ def test_names_a_missing_required_field() -> None:
     ]
     assert [violation.field for violation in violations(chat_pb2.CreateChatCompletionRequest())] == ["messages"]
     assert [violation.field for violation in violations(model_pb2.GetModelRequest())] == ["model"]
+
+
+@pytest.mark.parametrize(
+    ("message", "explanation"),
+    [
+        (chat_pb2.CreateChatCompletionRequest(messages=[]), "'messages': required, but missing or empty"),
+        (model_pb2.GetModelRequest(model=""), "'model': required, but missing or empty"),
+        (anthropic_pb2.ThinkingBudget(budget_tokens=0), "'budget_tokens': required, but missing or 0"),
+        (anthropic_pb2.CreateMessageRequest(max_tokens=1), "'messages': required, but missing or empty"),
+        (content_pb2.Message(), "'role': required, but missing"),
+    ],
+)
+def test_what_a_message_cannot_tell_from_nothing_is_said(message: Message, explanation: str) -> None:
+    assert [violation.message for violation in violations(message)] == [explanation]
 
 
 def test_reports_all_violations() -> None:

@@ -76,6 +76,11 @@ def test_the_same_answer_about_an_image(channel: grpc.Channel) -> None:
     assert usage["output_tokens"] == whole.usage.completion_tokens
     deltas = [event["delta"]["text"] for event in events(channel, **asked) if event["type"] == "content_block_delta"]
     assert "".join(deltas) == whole.choices[0].message.content
+    data = base64.encodebytes(PNG).decode()
+    wrapped = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+    assert (
+        ask(channel, **asked | {"messages": [one("user", wrapped, text("the other"))]})["content"] == found["content"]
+    )
     stub: Any = anthropic_pb2_grpc.AnthropicServiceStub(channel)
     assert json.loads(stub.CountMessageTokens(json_bodies(asked)).data) == {"input_tokens": whole.usage.prompt_tokens}
 
@@ -196,6 +201,12 @@ def test_what_has_no_effect_is_told(channel: grpc.Channel) -> None:
         ({"messages": [one("user", {"type": "image", "source": {"type": "file", "file_id": "a"},
                                     "transformations": {"oversized_image": "error"}})]},
          "messages[0].content[0].transformations", "always reduced"),
+        ({"messages": [one("user", {"type": "text", "content": "a"})]}, "messages[0].content[0].text", "required"),
+        ({"system": [{"type": "text"}]}, "system[0].text", "required"),
+        ({"messages": [one("user", {"type": "document", "source": {"type": "text"}})]},
+         "messages[0].content[0].source.data", "required"),
+        ({"messages": [one("assistant", {"type": "tool_use", "id": "a", "name": "b", "input": {}})]},
+         "messages[0].content[0]", "cannot be continued; send what they returned"),
         ({"messages": [one("user", {"type": "image_url", "image_url": "a"})]}, "messages[0].content[0].type", "Use {"),
         ({"messages": [one("user", text("a"), {"type": "tool_use", "id": "a", "name": "b", "input": {}})]},
          "messages[0].content[1]", "only assistant messages"),

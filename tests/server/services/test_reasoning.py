@@ -2,15 +2,17 @@
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import grpc
 import pytest
+from anthropic.types import ModelInfo
 from anthropic.types import Usage as MessageUsage
 
-from glimpse.anthropic.v1 import anthropic_pb2_grpc
+from glimpse.anthropic.v1 import anthropic_pb2_grpc, catalog_pb2
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2, model_pb2, model_pb2_grpc
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE
@@ -99,10 +101,26 @@ def test_messages_have_the_same_thinking(channel: grpc.Channel) -> None:
     thought = {"type": "thinking", "thinking": typed.reasoning, "signature": signature}
     assert content(asked) == [thought, {"type": "text", "text": typed.content}]
     asked["thinking"] |= {"display": "omitted"}
-    assert content(asked) == [{"type": "text", "text": typed.content}]
-    again = {"role": "assistant", "content": [thought, {"type": "text", "text": "a"}]}
-    asked["messages"] += [again, {"role": "user", "content": "b"}]
-    assert content(asked)
+    hidden = thought | {"thinking": ""}
+    assert content(asked) == [hidden, {"type": "text", "text": typed.content}]
+    question = asked["messages"]
+    for thinking in (thought, hidden):
+        again = {"role": "assistant", "content": [thinking, {"type": "text", "text": "a"}]}
+        asked["messages"] = [*question, again, {"role": "user", "content": "b"}]
+        assert content(asked)
+
+
+def test_anthropic_s_clients_hear_what_a_model_that_reasons_can(channel: grpc.Channel) -> None:
+    stub = anthropic_pb2_grpc.AnthropicServiceStub(channel)
+    listed = json.loads(stub.ListModelInfos(catalog_pb2.ListModelInfosRequest()).data)["data"]
+    (found,) = (ModelInfo.model_validate(each, strict=False).capabilities for each in listed)
+    assert found is not None
+    assert (found.thinking.supported, found.thinking.types.enabled.supported) == (True, True)
+    assert not found.thinking.types.disabled.supported, "its template has no switch"
+    assert not found.image_input.supported
+    body = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1, "thinking": {"type": "disabled"}}
+    with pytest.raises(grpc.RpcError, match="'thinking': the model's chat template cannot turn off its reasoning"):
+        post_json(stub.CreateMessage, body)
 
 
 def test_responses_have_the_same_reasoning(channel: grpc.Channel) -> None:

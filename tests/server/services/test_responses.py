@@ -275,7 +275,6 @@ CALL = {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{
     ("members", "field", "words"),
     [
         ({"input": None}, "input", "required"),
-        ({"input": []}, "input", "from 1 to 4096"),
         ({"input": 3}, "input", "expected a string or an array"),
         ({"max_output_tokens": 0}, "max_output_tokens", "expected"),
         ({"temperature": 3}, "temperature", "expected"),
@@ -316,6 +315,10 @@ CALL = {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{
         ({"include": ["logprobs"]}, "include[0]", "message.output_text.logprobs"),
         ({"max_completion_tokens": 3}, "max_completion_tokens", "Use max_output_tokens."),
         ({"messages": []}, "messages", "Use input."),
+        ({"input": None}, "input", "required, but missing or empty"),
+        ({"input": [said("user", {"type": "input_text"})]}, "input[0].content[0].text", "required, but missing"),
+        ({"input": [said("assistant", {"type": "output_text"})]}, "input[0].content[0].text", "required, but missing"),
+        ({"input": []}, "input", "required, but missing or empty"),
         ({"cache_salt": "s"}, "cache_salt", "/v1/chat/completions"),
         ({"inputs": "a"}, "inputs", "did you mean 'input'"),
     ],

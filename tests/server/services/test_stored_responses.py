@@ -13,7 +13,7 @@ from glimpse.openai.v1 import openai_pb2_grpc, responses_pb2
 from glimpse.server.rpc.context import KEY_HEADER
 from glimpse.v1 import media_pb2, media_pb2_grpc
 from tests.server.dialects.responses_client import RESPONSE, document_of
-from tests.server.requests import png
+from tests.server.requests import json_bodies, png
 from tests.server.services.error_details import refusal
 from tests.server.services.test_responses import FORMAT, IMAGE, TOOL, ask, post, said, streamed, text, text_of
 from tests.server.serving import served
@@ -108,6 +108,25 @@ def test_ids_end_with_the_routing_key(channel: grpc.Channel, key: str) -> None:
 def test_other_keys_are_not_in_ids(channel: grpc.Channel, key: str) -> None:
     name = ask(channel, headers=[(KEY_HEADER, key)])["id"]
     assert "--" not in name
+
+
+@pytest.mark.parametrize("nothing", [None, []])
+def test_a_conversation_needs_no_further_input(channel: grpc.Channel, nothing: Any) -> None:
+    said_before = [said("user", text("the other"))]
+    first = ask(channel, input=said_before)
+    same = ask(channel, input=[*said_before, *first["output"]])
+    members: Any = {"input": nothing, "previous_response_id": first["id"]}
+    again = ask(channel, **members)
+    assert text_of(again) == text_of(same)
+    assert again["usage"]["input_tokens"] == same["usage"]["input_tokens"]
+    assert [item["role"] for item in items(channel, again["id"], order="asc")["data"]] == ["user", "assistant"]
+    for asked, num_tokens in (
+        (members, again["usage"]["input_tokens"]),
+        ({"instructions": "Be brief."}, ask(channel, input=None, instructions="Be brief.")["usage"]["input_tokens"]),
+    ):
+        assert json.loads(stub(channel).CountInputTokens(json_bodies(asked)).data)["input_tokens"] == num_tokens
+    code, details = refusal(lambda: stub(channel).CountInputTokens(json_bodies({"input": nothing})))
+    assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "'input': required, but missing or empty")
 
 
 def test_what_is_deleted_or_not_stored_is_not_there(channel: grpc.Channel) -> None:

@@ -37,18 +37,96 @@ class GetModelInfoRequest(_message.Message):
     def __init__(self, model_id: _Optional[str] = ...) -> None: ...
 
 class ModelInfo(_message.Message):
-    __slots__ = ("id", "display_name", "created_at", "max_input_tokens", "max_tokens")
+    __slots__ = ("id", "display_name", "created_at", "max_input_tokens", "max_tokens", "capabilities")
     ID_FIELD_NUMBER: _ClassVar[int]
     DISPLAY_NAME_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     MAX_INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
     id: str
     display_name: str
     created_at: str
     max_input_tokens: int
     max_tokens: int
-    def __init__(self, id: _Optional[str] = ..., display_name: _Optional[str] = ..., created_at: _Optional[str] = ..., max_input_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ...) -> None: ...
+    capabilities: ModelCapabilities
+    def __init__(self, id: _Optional[str] = ..., display_name: _Optional[str] = ..., created_at: _Optional[str] = ..., max_input_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., capabilities: _Optional[_Union[ModelCapabilities, _Mapping]] = ...) -> None: ...
+
+class ModelCapabilities(_message.Message):
+    __slots__ = ("batch", "citations", "code_execution", "context_management", "effort", "image_input", "pdf_input", "server_tools", "structured_outputs", "thinking")
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    CITATIONS_FIELD_NUMBER: _ClassVar[int]
+    CODE_EXECUTION_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_MANAGEMENT_FIELD_NUMBER: _ClassVar[int]
+    EFFORT_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_INPUT_FIELD_NUMBER: _ClassVar[int]
+    PDF_INPUT_FIELD_NUMBER: _ClassVar[int]
+    SERVER_TOOLS_FIELD_NUMBER: _ClassVar[int]
+    STRUCTURED_OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    THINKING_FIELD_NUMBER: _ClassVar[int]
+    batch: CapabilitySupport
+    citations: CapabilitySupport
+    code_execution: CapabilitySupport
+    context_management: CapabilitySupport
+    effort: EffortCapability
+    image_input: CapabilitySupport
+    pdf_input: CapabilitySupport
+    server_tools: ServerToolsCapability
+    structured_outputs: CapabilitySupport
+    thinking: ThinkingCapability
+    def __init__(self, batch: _Optional[_Union[CapabilitySupport, _Mapping]] = ..., citations: _Optional[_Union[CapabilitySupport, _Mapping]] = ..., code_execution: _Optional[_Union[CapabilitySupport, _Mapping]] = ..., context_management: _Optional[_Union[CapabilitySupport, _Mapping]] = ..., effort: _Optional[_Union[EffortCapability, _Mapping]] = ..., image_input: _Optional[_Union[CapabilitySupport, _Mapping]] = ..., pdf_input: _Optional[_Union[CapabilitySupport, _Mapping]] = ..., server_tools: _Optional[_Union[ServerToolsCapability, _Mapping]] = ..., structured_outputs: _Optional[_Union[CapabilitySupport, _Mapping]] = ..., thinking: _Optional[_Union[ThinkingCapability, _Mapping]] = ...) -> None: ...
+
+class CapabilitySupport(_message.Message):
+    __slots__ = ("supported",)
+    SUPPORTED_FIELD_NUMBER: _ClassVar[int]
+    supported: bool
+    def __init__(self, supported: _Optional[bool] = ...) -> None: ...
+
+class EffortCapability(_message.Message):
+    __slots__ = ("supported", "low", "medium", "high", "xhigh", "max")
+    SUPPORTED_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    MEDIUM_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    XHIGH_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    supported: bool
+    low: CapabilitySupport
+    medium: CapabilitySupport
+    high: CapabilitySupport
+    xhigh: CapabilitySupport
+    max: CapabilitySupport
+    def __init__(self, supported: _Optional[bool] = ..., low: _Optional[_Union[CapabilitySupport, _Mapping]] = ..., medium: _Optional[_Union[CapabilitySupport, _Mapping]] = ..., high: _Optional[_Union[CapabilitySupport, _Mapping]] = ..., xhigh: _Optional[_Union[CapabilitySupport, _Mapping]] = ..., max: _Optional[_Union[CapabilitySupport, _Mapping]] = ...) -> None: ...
+
+class ServerToolsCapability(_message.Message):
+    __slots__ = ("supported", "code_execution", "web_search")
+    SUPPORTED_FIELD_NUMBER: _ClassVar[int]
+    CODE_EXECUTION_FIELD_NUMBER: _ClassVar[int]
+    WEB_SEARCH_FIELD_NUMBER: _ClassVar[int]
+    supported: bool
+    code_execution: CapabilitySupport
+    web_search: CapabilitySupport
+    def __init__(self, supported: _Optional[bool] = ..., code_execution: _Optional[_Union[CapabilitySupport, _Mapping]] = ..., web_search: _Optional[_Union[CapabilitySupport, _Mapping]] = ...) -> None: ...
+
+class ThinkingCapability(_message.Message):
+    __slots__ = ("supported", "types")
+    SUPPORTED_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
+    supported: bool
+    types: ThinkingTypes
+    def __init__(self, supported: _Optional[bool] = ..., types: _Optional[_Union[ThinkingTypes, _Mapping]] = ...) -> None: ...
+
+class ThinkingTypes(_message.Message):
+    __slots__ = ("adaptive", "between_tools", "disabled", "enabled")
+    ADAPTIVE_FIELD_NUMBER: _ClassVar[int]
+    BETWEEN_TOOLS_FIELD_NUMBER: _ClassVar[int]
+    DISABLED_FIELD_NUMBER: _ClassVar[int]
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    adaptive: CapabilitySupport
+    between_tools: CapabilitySupport
+    disabled: CapabilitySupport
+    enabled: CapabilitySupport
+    def __init__(self, adaptive: _Optional[_Union[CapabilitySupport, _Mapping]] = ..., between_tools: _Optional[_Union[CapabilitySupport, _Mapping]] = ..., disabled: _Optional[_Union[CapabilitySupport, _Mapping]] = ..., enabled: _Optional[_Union[CapabilitySupport, _Mapping]] = ...) -> None: ...
 
 class UploadFileRequest(_message.Message):
     __slots__ = ("header", "chunk")
