@@ -6,6 +6,7 @@ from io import BytesIO
 from math import ceil
 from typing import Any, cast
 
+import numpy as np
 import PIL.Image
 from PIL.JpegImagePlugin import JpegImageFile
 
@@ -109,7 +110,10 @@ def load_pixels(
             width, height = enough or image.size
             image.draft(image.mode, (min(width, image.width // scale), min(height, image.height // scale)))
         _widen_key(image)
+        low = _low_bytes(image)
         image.load()
+        if low is not None:
+            _apply_key(image, low)
 
 
 _GREY_STEPS = {"L;2": 85, "L;4": 17}
@@ -124,6 +128,30 @@ def _widen_key(image: PIL.Image.Image) -> None:
     key, tiles = image.info.get("transparency"), getattr(image, "tile", ())
     if isinstance(key, int) and tiles and isinstance(tiles[0].args, str):
         image.info["transparency"] = key * _GREY_STEPS.get(tiles[0].args, 1)
+
+
+def _low_bytes(image: PIL.Image.Image) -> PIL.Image.Image | None:
+    """Returns the low bytes of a PNG's 16-bit colors if one is transparent. Pillow keeps and compares the high ones."""
+    tiles = getattr(image, "tile", ())
+    has_key = "transparency" in image.info and not getattr(image, "is_animated", False)
+    if not has_key or not tiles or tiles[0].args != "RGB;16B":
+        return None
+    file = cast(Any, image).fp
+    place = file.tell()
+    file.seek(0)
+    low: Any = PIL.Image.open(file, formats=["PNG"])
+    low.tile = [tile._replace(args="RGB;16L") for tile in low.tile]
+    low.load()
+    file.seek(place)
+    return low
+
+
+def _apply_key(image: PIL.Image.Image, low: PIL.Image.Image) -> None:
+    """Makes the transparent color of a PNG of 16-bit colors transparent; its pixels have the high bytes."""
+    key = image.info.pop("transparency")
+    high_key, low_key = zip(*(divmod(value, 256) for value in key), strict=True)
+    is_key = (np.asarray(image) == high_key) & (np.asarray(low) == low_key)  # [height, width, 3]
+    image.putalpha(PIL.Image.fromarray(~is_key.all(axis=2)))
 
 
 _START_OF_SCAN = 0xDA

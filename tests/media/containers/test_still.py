@@ -143,6 +143,8 @@ def test_a_transparent_sixteen_bit_colour_shows_the_background() -> None:
 
     assert shown([0x1234, 0x1235], 0, [0x1234]) == [WHITE, (0x12, 0x12, 0x12)]
     assert shown([0x102, 0x203, 0x304, 0x902, 0x203, 0x304], 2, [0x102, 0x203, 0x304]) == [WHITE, (9, 2, 3)]
+    assert shown([0x102, 0x203, 0x304, 0x102, 0x203, 0x305], 2, [0x102, 0x203, 0x304]) == [WHITE, (1, 2, 3)]
+    assert shown([0, 0, 5, 0, 0, 0x512], 2, [0, 0, 5]) == [WHITE, (0, 0, 5)]
 
 
 @pytest.mark.parametrize(("bits", "row", "key", "grey"), [(1, 0x80, 1, 0), (2, 0x90, 2, 85), (4, 0x73, 7, 51)])
