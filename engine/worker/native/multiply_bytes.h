@@ -8,8 +8,12 @@
 
 // AVX2 without dot products: sums of 16 bits take all registers, so those of 32 bits that they are added to are stored.
 constexpr bool kStoresSums = GLIMPSE_LANES == 8 && !GLIMPSE_DOTS;
-// Rows whose sums are in registers at a time, and vectors of a panel.
-constexpr int kGroupRows = kPaired == 2 || GLIMPSE_LANES == 16 ? 8 : kStoresSums ? 6 : GLIMPSE_DOTS ? 4 : 2;
+// Rows whose sums are in registers at a time, where weights of 4 bits that are widened take some, and vectors of a
+// panel.
+constexpr int group_rows(int bits) {
+  if (kStoresSums) return bits == 4 ? 4 : 6;
+  return kPaired == 2 || GLIMPSE_LANES == 16 ? 8 : GLIMPSE_DOTS ? 4 : 2;
+}
 constexpr int group_vectors(int rows) {
   if (kPaired == 2) return rows <= 4 ? kTileVectors : kTileVectors / 2;
   return GLIMPSE_LANES == 16 || rows == 1 ? 2 * kTileVectors : kTileVectors;
@@ -125,10 +129,10 @@ static void multiply_groups_up_to(const Block& block, const Weight& weight, Pref
 
 template <int kBits>
 static void multiply_bits(const Block& block, const Weight& weight) {
-  multiply_few_at_a_time<kGroupRows, kPaired>(
+  multiply_few_at_a_time<group_rows(kBits), kPaired>(
       block, [](int64_t rows) { return 2 * kTileVectors / group_vectors(rows); },
       [&](Prefetches& prefetches, int64_t first, int64_t rows) {
-        multiply_groups_up_to<kBits, kGroupRows>(block, weight, prefetches, first, rows);
+        multiply_groups_up_to<kBits, group_rows(kBits)>(block, weight, prefetches, first, rows);
       });
 }
 
