@@ -10,8 +10,11 @@ from glimpse.native.compiler import Sources, main
 KERNELS = Sources(
     name="native",
     folder=Path(__file__).parent,
-    # `-Wno-psabi`: vectors wider than the baseline's registers are only passed between inlined functions.
-    flags=("-std=c++17", "-O3", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"),
+    flags=(
+        *("-std=c++17", "-O3", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"),
+        "-Wno-psabi",  # vectors wider than the baseline's registers are only passed between inlined functions
+        "-Werror=narrowing",  # which clang refuses
+    ),
     variable="GLIMPSE_NATIVE_LIBRARY",
 )
 
