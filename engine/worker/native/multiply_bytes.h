@@ -6,7 +6,7 @@
 // and at every level.
 #pragma once
 
-// AVX2 without dot products: sums of 16 bits take all registers, so those of 32 bits that they are added to are stored.
+// AVX2 without dot products: sums of 16 bits take the registers, so those of 32 bits that they are added to are stored.
 constexpr bool kStoresSums = GLIMPSE_LANES == 8 && !GLIMPSE_DOTS;
 // Rows whose sums are in registers at a time, where weights of 4 bits that are widened take some, and vectors of a
 // panel.

@@ -3,8 +3,8 @@
 Between operators the threads wait for each other. GNU's OpenMP lets them spin for milliseconds, which is fastest on a
 quiet machine: sleeping makes a step of a small model half as long again. Beside a busy process, a thread that spins
 holds the processor that another thread of its team needs, and steps take ten times as long. It spins only briefly while
-it manages more threads than there are processors. So a team of sleeping threads is held while others compete. Other
-processes of a server that start compete, too, until they have.
+it manages more threads than there are processors. So a team of sleeping threads is held while others compete. The
+other processes of a server compete while they start; an idle engine notices when they are done.
 """
 
 import ctypes
