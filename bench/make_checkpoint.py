@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
 
+from bench.random_model import Shape, readable_ids, train_tokenizer, weights, write_metadata
 from bench.serving.words import invented_texts
-from models.make_random import TEXT, VISION, Shape, readable_ids, train_tokenizer, weights, write_metadata
 
 _TABLE_SIZE = (1 << 22) - 3
 """An odd number, so that the rows of a matrix differ."""
@@ -201,25 +201,28 @@ class Table:
 def make_shape(sizes: Sizes) -> Shape:
     """Returns the `config.json` of a model of these sizes."""
     text: dict[str, Any] = {
-        **TEXT,
         "head_dim": sizes.head_dim or sizes.hidden // sizes.heads,
+        "hidden_act": "silu",
         "hidden_size": sizes.hidden,
         "intermediate_size": sizes.intermediate,
         "max_position_embeddings": sizes.context,
         "num_attention_heads": sizes.heads,
         "num_hidden_layers": sizes.layers,
         "num_key_value_heads": sizes.kv_heads,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1_000_000.0,
         "tie_word_embeddings": not sizes.untied,
+        "use_sliding_window": False,
         "vocab_size": sizes.vocab_size,
     }
     if sizes.delta_nets:
         rope = {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25, "mrope_section": [11, 11, 10]}
         heads = {"linear_num_key_heads": 16, "linear_num_value_heads": 16}
         architecture = {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text"}
-        text = {**text, **architecture, **heads, "rope_parameters": rope, "rope_scaling": None}
+        text = {**text, **architecture, **heads, "rope_parameters": rope}
         return Shape(text=text, vision=None)
     if sizes.head_norms:
-        text |= {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "rope_scaling": None}
+        text |= {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
         if sizes.experts:
             text |= {
                 "architectures": ["Qwen3MoeForCausalLM"],
@@ -234,11 +237,16 @@ def make_shape(sizes: Sizes) -> Shape:
     section = [half // 4, (half - half // 4) // 2, half - half // 4 - (half - half // 4) // 2]
     text["rope_scaling"] = {"type": "mrope", "mrope_section": section}
     vision = {
-        **VISION,
         "depth": sizes.vision_depth,
         "embed_dim": sizes.vision_width,
         "hidden_size": sizes.hidden,
+        "in_chans": 3,
+        "mlp_ratio": 4,
         "num_heads": sizes.vision_heads,
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+        "spatial_patch_size": 14,
+        "temporal_patch_size": 2,
     }
     return Shape(text=text, vision=vision)
 

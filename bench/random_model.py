@@ -1,36 +1,26 @@
-"""Makes a small Qwen2-VL checkpoint with seeded random weights, in the layout of the published ones.
+"""Models with random weights: the tokenizer, the files and the tensors of Qwen2-VL and Qwen3 in their published layout.
 
-It replaces a trained model in tests: everything works, and the answers are readable but meaningless. They differ
-between images and between questions. See `python models/make_random.py --help`.
+Answers are readable but meaningless. They differ between images and between questions.
 """
 
-import argparse
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
-from safetensors.torch import save_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
 from glimpse.engine.checkpoint.families.reading.chatml import QWEN2_VL_TEMPLATE
-from glimpse.engine.checkpoint.location import DEFAULT_MODEL, UNTRAINED_MARK
+from glimpse.engine.checkpoint.location import UNTRAINED_MARK
 from models.family import SPECIAL_TOKENS, WORDS, common_config, tokenizer_config
-
-PROTOS = Path(__file__).resolve().parents[1] / "api" / "glimpse"
-"""English text of this project, to train the tokenizer on."""
 
 Normal: TypeAlias = Callable[[Sequence[int]], torch.Tensor]
 """Draws a float32 tensor of a shape from the standard normal distribution."""
-
-NUM_TOKENS = 1000
-"""Tokens of the tokenizer; as in the published checkpoints, the embedding table has more rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,35 +33,6 @@ class Shape:
     """The vision tower's, in the words of `vision_config`; None: the model reads text alone."""
 
 
-TEXT: Mapping[str, Any] = {
-    "head_dim": 32,
-    "hidden_act": "silu",
-    "hidden_size": 128,
-    "intermediate_size": 384,
-    "max_position_embeddings": 8192,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 4,
-    "num_key_value_heads": 2,
-    "rms_norm_eps": 1e-6,
-    "rope_scaling": {"type": "mrope", "mrope_section": [4, 6, 6]},
-    "rope_theta": 1_000_000.0,
-    "use_sliding_window": False,
-    "vocab_size": 1024,
-}
-
-VISION: Mapping[str, Any] = {
-    "depth": 2,
-    "embed_dim": 128,
-    "hidden_size": 128,
-    "in_chans": 3,
-    "mlp_ratio": 4,
-    "num_heads": 4,
-    "patch_size": 14,
-    "spatial_merge_size": 2,
-    "spatial_patch_size": 14,
-    "temporal_patch_size": 2,
-}
-
 PREPROCESSOR = {
     "image_mean": [0.48145466, 0.4578275, 0.40821073],
     "image_processor_type": "Qwen2VLImageProcessor",
@@ -83,22 +44,6 @@ PREPROCESSOR = {
     "processor_class": "Qwen2VLProcessor",
     "temporal_patch_size": 2,
 }
-
-
-def make_checkpoint(path: Path, seed: int) -> None:
-    """Writes the checkpoint into the folder `path`, creating it if necessary."""
-    shape = Shape(text=TEXT, vision=VISION)
-    tokenizer = train_tokenizer(english(), NUM_TOKENS)
-    write_metadata(path, shape, tokenizer)
-    visible_ids = [*readable_ids(tokenizer), _special_ids(tokenizer)["<|im_end|>"]]
-    normal = partial(torch.randn, generator=torch.Generator().manual_seed(seed))
-    stored = {name: tensor.to(torch.bfloat16) for name, tensor in weights(shape, normal, visible_ids)}
-    save_file(stored, path / "model.safetensors", metadata={"format": "pt"})
-
-
-def english() -> list[str]:
-    """Yields texts to train a tokenizer on."""
-    return [file.read_text(encoding="utf-8") for file in sorted(PROTOS.rglob("*.proto"))]
 
 
 def train_tokenizer(texts: Iterable[str], num_tokens: int) -> Tokenizer:
@@ -238,16 +183,3 @@ def _layer_norm(name: str, width: int) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _write_json(path: Path, document: dict[str, Any]) -> None:
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="Make a small Qwen2-VL checkpoint with seeded random weights.")
-    parser.add_argument("--out", type=Path, default=DEFAULT_MODEL, help="folder to write (default: models/nano)")
-    parser.add_argument("--seed", type=int, default=0, help="of the weights (default: 0)")
-    arguments = parser.parse_args()
-    make_checkpoint(arguments.out, arguments.seed)
-
-
-if __name__ == "__main__":
-    main()
