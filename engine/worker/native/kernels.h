@@ -52,6 +52,7 @@ struct Block {
   int64_t lines_ahead;            // cache lines to prefetch in each step
   bool ahead_to_l2;               // matrix units: to prefetch to the L2 cache only
   int64_t ahead_apart;            // matrix units: bytes from there to as many other lines; 0: none
+  bool ahead_in_windows;          // prefetches lines `side_by_side`
   const PlanesRow* planes;        // rows of the block, if the tiles are int8 planes; else null
   const GroupRow* groups;         // [groups][16] rows of the block, if the tiles are integers in groups; else null
   const GroupRow* second_groups;  // of the second tiles; null: they are a plane, or none
@@ -73,6 +74,16 @@ struct Output {
   const float* wide_residual;  // likewise, in float32
   int32_t activation;
 };
+
+// Weights of a window are prefetched a line of each of its pages in turn, not a page after the other. A processor that
+// follows each page by itself then has more lines underway than the prefetches of one thread.
+constexpr int64_t kPageBytes = 4096, kWindowPages = 8, kWindowBytes = kWindowPages * kPageBytes;
+
+// The line to prefetch instead of one of a window.
+inline const char* side_by_side(const char* line) {
+  const uintptr_t at = reinterpret_cast<uintptr_t>(line), index = at % kWindowBytes / 64;
+  return line - at % kWindowBytes + index % kWindowPages * kPageBytes + index / kWindowPages * 64;
+}
 
 constexpr int64_t kSumsBytes = 4 * kTileBytes;  // size of a block's sums
 

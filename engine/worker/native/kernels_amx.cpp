@@ -81,7 +81,11 @@ inline __attribute__((always_inline)) void multiply_tiles(const Block& block, Ro
   __m256 zeros = _mm256_setzero_ps();
   for (int64_t step = 0; step < block.num_steps; ++step) {
     const char* weights = block.panel + step * kStepBytes;
-    for (int64_t i = 0; i < block.lines_ahead; ++i) prefetch(ahead + i * 64, block.ahead_to_l2);
+    if (block.ahead_in_windows) {
+      Prefetches{ahead, block.lines_ahead, true}.prefetch_part(0, 1);
+    } else {
+      for (int64_t i = 0; i < block.lines_ahead; ++i) prefetch(ahead + i * 64, block.ahead_to_l2);
+    }
     for (int64_t i = 0; block.ahead_apart && i < block.lines_ahead; ++i)
       prefetch(ahead + block.ahead_apart + i * 64, block.ahead_to_l2);
     ahead += block.lines_ahead * 64;
@@ -186,7 +190,7 @@ void multiply_group_tiles(const Block& block, const Weight& weight) {
   alignas(64) int32_t memory[2][1024];
   GroupSums<kPlanes, kSecond> before{block.sums};
   for (int64_t step = 0; step < block.num_steps; ++step) {
-    for (int64_t i = 0; i < block.lines_ahead; ++i) prefetch_to_l2(ahead + i * 64);
+    Prefetches{ahead, block.lines_ahead, block.ahead_in_windows}.prefetch_part(0, 1);
     ahead += block.lines_ahead * 64;
     _tile_zero(0);
     _tile_zero(1);

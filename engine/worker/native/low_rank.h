@@ -38,7 +38,8 @@ static inline void shrink_rows(const AdaptedBlock& block, const LowRank& adapter
     for (int64_t tile = 0; tile < num_tiles; ++tile) {
 #pragma GCC unroll 4
       for (int r = 0; r < kBlockRanks; ++r, weights += kTileInputs) {
-        Prefetches{reinterpret_cast<const char*>(weights) + ahead_bytes, ahead_bytes ? int64_t{sizeof(W) / 2} : 0}
+        Prefetches{reinterpret_cast<const char*>(weights) + ahead_bytes, ahead_bytes ? int64_t{sizeof(W) / 2} : 0,
+                   ahead_bytes == kWindowBytes}
             .prefetch_part(0, 1);
 #pragma GCC unroll 4
         for (int row = 0; row < kRows; ++row)

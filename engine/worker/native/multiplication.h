@@ -34,9 +34,9 @@ struct Cached {
 };
 const Cached& cached();
 
-// Prefetch distance of weights that are read in order, for a number of rows; 0: none. It is a processor's own:
-// prefetches keep some from following a panel by themselves, and others do not follow it from page to page, or not if
-// much is computed meanwhile. tuning.py measures it.
+// Prefetch distance of weights that are read in order, for a number of rows; 0: none, `kWindowBytes`: by windows. It is
+// a processor's own: prefetches keep some from following a panel by themselves, and others do not follow it from page
+// to page, or not if much is computed meanwhile. tuning.py measures it.
 int64_t streamed_ahead_bytes(int64_t rows);
 
 // Whether vector units multiply many rows by integers that were widened in the cache; tuning.py measures it, too.
@@ -135,6 +135,7 @@ class Multiplication {
       const int64_t ahead_bytes = streamed_ahead_bytes(x_.rows());
       block.lines_ahead = ahead_bytes ? step_bytes(weight_) / 64 : 0;
       block.ahead = block.panel + ahead_bytes;
+      block.ahead_in_windows = ahead_bytes == kWindowBytes;
       block.added = sums_of(num_sums()) + (panel - panels.begin) * x_.rows() * kPanelWidth;
       block.added_rows = added_rows;
       multiply_block(block);

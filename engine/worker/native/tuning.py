@@ -1,7 +1,8 @@
 """Finds what suits this processor by computing with a model's own weights. Results have the same bits either way.
 
 - How far ahead the kernels prefetch weights. A processor that follows weights by itself is slowed by prefetches; one
-  that stops at the end of each page of memory needs them, and some do while they compute with several rows.
+  that stops at the end of each page of memory needs them, and some do while they compute with several rows. At the
+  farthest distance, lines of eight pages are prefetched side by side: some processors then read more in a second.
 - Whether many rows are multiplied by weights of 4 and 8 bits that were widened in the cache, or widen them in registers
   for each few rows, which processors with vector units to spare do meanwhile. Matrix units always take the cache.
 
@@ -28,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 VARIABLE = "GLIMPSE_PREFETCH_BYTES"
 """Environment variable with the distance to use; 0 for no prefetches. Without, it is measured."""
-DISTANCES = (0, 4096, 8192, 16384)
+DISTANCES = (0, 4096, 8192, 16384, 32768)
 ROWS = (1, 8)
 """Rows of products whose distance is measured: bound by the memory, and as much by what they compute."""
 _READ_BYTES = 256 << 20
