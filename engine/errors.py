@@ -1,6 +1,10 @@
 """Errors of the engine, the same for the server and the offline API."""
 
 from enum import StrEnum
+from math import ceil
+
+_MAX_RETRY_SECONDS = 60
+"""The longest delay that every version of OpenAI's client obeys."""
 
 
 class EngineErrorCode(StrEnum):
@@ -37,6 +41,15 @@ class EngineError(Exception):
         self.message = message
         self.retry_after_seconds = retry_after_seconds
         """When the same request may succeed; None: unknown, or never."""
+
+
+def overloaded(why: str, seconds: float) -> EngineError:
+    """Returns the refusal of a request that may succeed after so many seconds.
+
+    It says a whole number, from 1 to `_MAX_RETRY_SECONDS`, in its message as in whatever else clients get.
+    """
+    delay = min(max(ceil(seconds), 1), _MAX_RETRY_SECONDS)
+    return EngineError(EngineErrorCode.OVERLOADED, f"{why}; retry in {delay} s", retry_after_seconds=delay)
 
 
 class OutOfDeviceMemoryError(Exception):

@@ -22,7 +22,7 @@ from glimpse.engine.core.request import ModelSpec, make_request
 from glimpse.engine.core.scheduler import Scheduler
 from glimpse.engine.core.sequence import Sequence, TriggerWatcher
 from glimpse.engine.core.step_pipeline import Runner, StepOutcome, StepPipeline
-from glimpse.engine.errors import EngineError, EngineErrorCode
+from glimpse.engine.errors import EngineError, EngineErrorCode, overloaded
 from glimpse.engine.protocol.messages import (
     NO_STATS,
     Embed,
@@ -251,9 +251,8 @@ class Core:
         if request_id in self._sequences:
             raise EngineError(EngineErrorCode.INTERNAL, f"the request id {request_id!r} is already in use")
         if self._num_waiting >= self._max_waiting:
-            raise EngineError(
-                EngineErrorCode.OVERLOADED, f"the queue is full: {self._max_waiting} requests are waiting; retry later"
-            )
+            why = f"the queue is full: {self._max_waiting} requests are waiting"
+            raise overloaded(why, self.scheduler.expected_wait().place_seconds)
 
     def _failure(self, sequence: Sequence, error: EngineError) -> TokenEvent:
         """Ends a sequence that has failed, and returns its event."""

@@ -262,12 +262,19 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """Set exactly when `finish` is ERROR."""
     message: str = ""
     """What went wrong, for the client."""
+    retry_after_seconds: float | None = None
+    """When the same request may succeed; None: unknown, or never."""
 
 
 def error_event(request_id: str, error: EngineError, stats: RequestStats = NO_STATS) -> TokenEvent:
     """Returns the last event of a request that fails."""
     return TokenEvent(
-        request_id=request_id, stats=stats, finish=FinishReason.ERROR, error=error.code, message=error.message
+        request_id=request_id,
+        stats=stats,
+        finish=FinishReason.ERROR,
+        error=error.code,
+        message=error.message,
+        retry_after_seconds=error.retry_after_seconds,
     )
 
 

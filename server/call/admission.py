@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from math import ceil
 
-from glimpse.engine.errors import EngineError, EngineErrorCode
+from glimpse.engine.errors import overloaded
 from glimpse.engine.protocol.messages import RequestStats, StepStats
 from glimpse.media.cache.fair_share import FairPlaces
 from glimpse.server.call.deadline import within
@@ -85,13 +85,11 @@ class Admission:
         """Raises EngineError (OVERLOADED) if a new request of this client would wait too long."""
         seconds = self.estimator.wait_seconds(client, computing_seconds=self.now - self._computing_since)
         if seconds > self._max_queue_seconds:
-            excess = max(1.0, seconds - self._max_queue_seconds)
-            raise EngineError(
-                EngineErrorCode.OVERLOADED,
+            why = (
                 f"the request would wait for about {ceil(seconds)} s behind others of the same client, longer than "
-                f"{self._max_queue_seconds:g} s (the server's --max-queue-seconds); retry in {ceil(excess)} s",
-                retry_after_seconds=excess,
+                f"{self._max_queue_seconds:g} s (the server's --max-queue-seconds)"
             )
+            raise overloaded(why, seconds - self._max_queue_seconds)
 
     def engine_stepped(self, stats: StepStats) -> None:
         """Takes over what the engine tells after a step."""

@@ -31,7 +31,7 @@ def check_end(engine: Engine, event: TokenEvent) -> None:
         case FinishReason.ERROR:
             code = event.error or EngineErrorCode.INTERNAL
             is_gone = code in (EngineErrorCode.UNAVAILABLE, EngineErrorCode.DIED)
-            retry_after_seconds = engine.retry_after_seconds if is_gone else None
+            retry_after_seconds = engine.retry_after_seconds if is_gone else event.retry_after_seconds
             raise EngineError(code, event.message, retry_after_seconds=retry_after_seconds)
         case FinishReason.CANCELLED:
             # Not cancelled by us: events of requests that we cancel are not awaited.

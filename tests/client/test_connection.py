@@ -112,6 +112,15 @@ async def test_retries_while_the_engine_restarts_but_not_what_it_died_of(
     assert completion.finish_reason == "stop"
 
 
+async def test_a_full_queue_says_when_to_retry(tiny_checkpoint: Path, tmp_path: Path, kind: str) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, _):
+        await server.ready()
+        async with opened(kind, f"127.0.0.1:{server.port}", max_retries=0) as client:
+            with pytest.raises(GlimpseError, match="retry in 7 s") as caught:
+                await client.chat("Hello", request_id="full-1")
+    assert (caught.value.reason, caught.value.retry_after_seconds) == ("overloaded", 7)
+
+
 async def test_retries_a_call_that_the_server_cancels(kind: str) -> None:
     """gRPC cancels calls that arrive while the server closes its port."""
     num_calls = 0

@@ -18,6 +18,7 @@ The first part of a request's id:
     rank     returns one token, whose id is the request's priority
     who      returns one token, whose id says how many clients sent requests before this one's client first did
     hold     returns one token, then nothing until it is cancelled
+    full     is refused, and may be repeated in 7 s
     garble   makes the engine send an invalid message
 
 A request that is cancelled before its first token has computed HELD_TOKENS tokens of its prompt. Until its first token
@@ -35,6 +36,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from glimpse.engine.errors import overloaded
 from glimpse.engine.protocol.messages import (
     Cancel,
     Embed,
@@ -52,6 +54,7 @@ from glimpse.engine.protocol.messages import (
     StepStats,
     Stop,
     ToEngine,
+    error_event,
 )
 from glimpse.engine.protocol.messages import TokenEvent as Event
 from glimpse.engine.protocol.messages import TokenLogprobs as Logprobs
@@ -226,6 +229,8 @@ class ScriptedEngine:
                 yield event(token_ids=[token_id], finish=FinishReason.LENGTH)
             case "hold":
                 yield event(token_ids=[1])
+            case "full":
+                yield error_event(request.request_id, overloaded("full", 6.5))
             case "garble":
                 self.connection.sendall(b"\x01\x00\x00\x00\xc1")
             case _:

@@ -127,6 +127,23 @@ def test_a_sequence_waits_for_a_place() -> None:
     assert foreseen.first_token_seconds == pytest.approx(foreseen.queue_seconds + DECODE_SECONDS, rel=0.1)
 
 
+def test_a_full_queue_says_when_it_has_a_place() -> None:
+    timed = TimedCore(max_slowdown=4, max_sequences=1, max_waiting=1)
+    for number in range(9):  # waits are foreseen after some prompts
+        timed.submit(text(f"r{number}", 10, max_tokens=200))
+        timed.run_until_first_token(f"r{number}")
+        timed.run(199 if number < 8 else 0)
+    timed.submit(text("waits", 10))
+    timed.run(40)
+    timed.submit(text("refused", 10))
+    [refused] = (event for event in timed.run(1) if event.request_id == "refused")
+    seconds = refused.retry_after_seconds
+    assert seconds == pytest.approx(160 * DECODE_SECONDS, abs=1)
+    assert refused.message == f"the queue is full: 1 requests are waiting; retry in {seconds} s"
+    timed.run(160)
+    assert len(timed.times["waits"]) > 1
+
+
 def test_a_sequence_waits_for_blocks_of_sliding_layers() -> None:
     """Blocks may be short where others are not: a prompt takes all of a step, then those of its window."""
     timed = TimedCore(max_slowdown=1000, window=64, num_sliding_blocks=133)

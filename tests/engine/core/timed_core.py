@@ -86,6 +86,7 @@ class TimedCore:
         max_sequences: int = 64,
         num_sliding_blocks: int = 0,
         window: int = 0,
+        max_waiting: int = 1000,
         runner: TimedRunner | None = None,
     ) -> None:
         self.runner = runner or TimedRunner()
@@ -106,7 +107,7 @@ class TimedCore:
                 num_sliding_blocks=num_sliding_blocks,
                 window=window,
             ),
-            max_waiting=1000,
+            max_waiting=max_waiting,
             async_scheduling=isinstance(self.runner, TimedGpuRunner),
             clock=lambda: self.runner.now,
         )

@@ -57,7 +57,15 @@ async def test_a_refusal_tells_no_shorter_time_than_its_header():
     admission.estimator.add_waiting("a", 6240)
     with pytest.raises(EngineError, match=r"for about 63 s .* longer than 60 s .* retry in 3 s") as refused:
         admission.check("a")
-    assert refused.value.retry_after_seconds == pytest.approx(2.4)
+    assert refused.value.retry_after_seconds == 3
+
+
+async def test_a_refusal_tells_no_longer_time_than_clients_obey():
+    admission = measured(100)
+    admission.estimator.add_waiting("a", 90_000)
+    with pytest.raises(EngineError, match=r"for about 900 s .* retry in 60 s") as refused:
+        admission.check("a")
+    assert refused.value.retry_after_seconds == 60
 
 
 async def test_the_time_of_the_running_step_is_waited_no_more():
