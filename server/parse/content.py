@@ -86,7 +86,8 @@ def _parse_message(
         raise InvalidRequest(f"{path}.role", f"expected a known role, got {message.role}")
     if message.tool_calls and message.role != content_pb2.ROLE_ASSISTANT:
         raise InvalidRequest(f"{path}.tool_calls", f"only assistant messages can have tool calls, got role '{role}'")
-    if not message.content and not message.tool_calls:
+    may_be_empty = message.tool_calls or message.role == content_pb2.ROLE_TOOL  # many tools return nothing
+    if not (message.content or may_be_empty):
         raise InvalidRequest(f"{path}.content", "expected content or tool calls, got neither", "missing_value")
     if message.HasField("reasoning") and message.role != content_pb2.ROLE_ASSISTANT:
         raise InvalidRequest(f"{path}.reasoning", f"only assistant messages can have reasoning, got role '{role}'")
@@ -124,7 +125,7 @@ def _parse_call(call: content_pb2.ToolCall, path: str) -> ToolCall:
     name = check_name(call.function.name, f"{path}.function.name")
     arguments = call.function.arguments or "{}"  # some clients send an empty string for no arguments
     # Chat templates render arguments in the model's own format, which takes an object.
-    parse_object(arguments, f"{path}.function.arguments", "a JSON object as text", wrong_type="invalid_value")
+    parse_object(arguments, f"{path}.function.arguments", wrong_type="invalid_value")
     return ToolCall(id=call.id, name=name, arguments=arguments)
 
 

@@ -58,7 +58,7 @@ def _field_check(field: FieldRules) -> _Check | None:
     value_checks = _value_checks(field)
     if not (value_checks or required):
         return None
-    absence = f"required, but missing{_same_as_missing(field)}"
+    absence = _absence(field)
 
     def check(message: Message, path: FieldPath, found: list[Violation]) -> None:
         value = getattr(message, name)
@@ -75,12 +75,15 @@ def _field_check(field: FieldRules) -> _Check | None:
     return check
 
 
-def _same_as_missing(field: FieldRules) -> str:
-    """Returns the words for the value that a message cannot tell from none at all."""
+def _absence(field: FieldRules) -> str:
+    """Returns what is wrong without a required field. A message may not tell none from an empty one, or from 0."""
     if field.descriptor.has_presence or field.descriptor.enum_type is not None:
-        return ""
-    can_be_empty = field.is_list or field.is_map or field.descriptor.cpp_type == FieldDescriptor.CPPTYPE_STRING
-    return " or empty" if can_be_empty else " or 0"
+        return "required, but missing"
+    if field.is_list or field.is_map:
+        return "required, but missing or empty; send at least one element"
+    if field.descriptor.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        return "required, but missing or empty; send at least one character"
+    return "required, but missing or 0; send another number"
 
 
 def _value_checks(field: FieldRules) -> tuple[_ValueCheck, ...]:

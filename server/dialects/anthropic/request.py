@@ -120,8 +120,6 @@ class _Messages:
         own = f"messages[{len(self._messages) - 1}]"
         self._adapted[f"{own}.tool_call_id"] = f"{path}.tool_result.tool_use_id"
         self._add_content(message, result.content, f"{path}.tool_result.content", {*_PARTS, "document"})
-        if not message.content:
-            message.content.add(text="")
 
     def _add_content(
         self,

@@ -75,7 +75,9 @@ def test_documents_may_be_more_than_a_server_takes(llm: LLM, monkeypatch: pytest
     ("queries", "documents", "options", "message"),
     [
         pytest.param(["a", "b"], ["a", "b", "c"], {}, "^'queries': expected 1, or 3 .* got 2$", id="numbers"),
-        pytest.param("a", [], {}, "^'documents': required, but missing or empty$", id="no document"),
+        pytest.param(
+            "a", [], {}, "^'documents': required, but missing or empty; send at least one element$", id="no document"
+        ),
         pytest.param("a", ["b", 3], {}, r"^'documents\[1\]': expected a string or an object", id="a number"),
         pytest.param("", "a", {}, r"^'queries\[0\]': expected a text, got none$", id="no query"),
         pytest.param(
@@ -93,7 +95,7 @@ def test_errors_name_the_argument(
 def test_errors_of_reranking_name_the_argument(llm: LLM) -> None:
     with pytest.raises(InputError, match=r"^'top_n': expected an integer of at least 1, got 0$"):
         llm.rerank("a", ["b"], top_n=0)
-    with pytest.raises(InputError, match=r"^'query': required, but missing or empty$"):
+    with pytest.raises(InputError, match=r"^'query': required, but missing or empty; send at least one character$"):
         llm.rerank("", ["b"])
     with pytest.raises(EngineError, match=r"^'documents\[1\]': the prompt has"):
         llm.rerank("a", ["b", "the " * 600])

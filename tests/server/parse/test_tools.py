@@ -193,7 +193,7 @@ def other(role: content_pb2.Role, **members: Any) -> content_pb2.Message:
         ([assistant(call()), result(None)], "messages[1].tool_call_id", "missing_value"),
         ([assistant(call()), result("c2")], "messages[1].tool_call_id", "invalid_value"),
         ([result("c1"), assistant(call())], "messages[0].tool_call_id", "invalid_value"),
-        ([content_pb2.Message(role=content_pb2.ROLE_TOOL)], "messages[0].content", "missing_value"),
+        ([content_pb2.Message(role=content_pb2.ROLE_USER)], "messages[0].content", "missing_value"),
         ([assistant(call(""))], "messages[0].tool_calls[0].id", "missing_value"),
         ([assistant(content_pb2.ToolCall(id="1"))], "messages[0].tool_calls[0].function", "missing_value"),
         ([assistant(call(), call(name="a b"))], "messages[0].tool_calls[1].function.name", "invalid_value"),

@@ -77,10 +77,19 @@ def test_names_a_missing_required_field() -> None:
 @pytest.mark.parametrize(
     ("message", "explanation"),
     [
-        (chat_pb2.CreateChatCompletionRequest(messages=[]), "'messages': required, but missing or empty"),
-        (model_pb2.GetModelRequest(model=""), "'model': required, but missing or empty"),
-        (anthropic_pb2.ThinkingBudget(budget_tokens=0), "'budget_tokens': required, but missing or 0"),
-        (anthropic_pb2.CreateMessageRequest(max_tokens=1), "'messages': required, but missing or empty"),
+        (
+            chat_pb2.CreateChatCompletionRequest(messages=[]),
+            "'messages': required, but missing or empty; send at least one element",
+        ),
+        (model_pb2.GetModelRequest(model=""), "'model': required, but missing or empty; send at least one character"),
+        (
+            anthropic_pb2.ThinkingBudget(budget_tokens=0),
+            "'budget_tokens': required, but missing or 0; send another number",
+        ),
+        (
+            anthropic_pb2.CreateMessageRequest(max_tokens=1),
+            "'messages': required, but missing or empty; send at least one element",
+        ),
         (content_pb2.Message(), "'role': required, but missing"),
     ],
 )

@@ -152,6 +152,33 @@ def test_every_api_gives_the_same_tokens(name: str, request: pytest.FixtureReque
         assert responses_answer(channel, question.responses) == answer
 
 
+@pytest.mark.parametrize("result", [{"content": ""}, {"content": []}, {"content": None}, {}], ids=str)
+def test_a_tool_may_return_nothing_in_every_api(result: Mapping[str, Any], channel: grpc.Channel, plain: LLM) -> None:
+    stub: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
+    call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
+    asked = {"role": "user", "content": TEXT}
+    messages = [asked, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "a", **result}]
+    posted = post_json(stub.CreateChatCompletion, {"messages": messages, "max_tokens": 1, "return_token_ids": True})
+    (output,) = plain.chat(messages, SamplingParams(max_tokens=1))
+    assert output.prompt_token_ids == posted["prompt_token_ids"]
+
+    call = {"type": "function_call", "call_id": "a", "name": "look", "arguments": '{"at": 1}'}
+    returned = {
+        "type": "function_call_output",
+        "call_id": "a",
+        **dict.fromkeys(["output"][: len(result)], result.get("content")),
+    }
+    told = json.loads(stub.CountInputTokens(json_bodies({"input": [asked, call, returned]})).data)
+    assert told["input_tokens"] == posted["usage"]["prompt_tokens"]
+
+    use = {"type": "tool_use", "id": "a", "name": "look", "input": {"at": 1}}
+    returned = {"type": "tool_result", "tool_use_id": "a", **result}
+    messages = [asked, {"role": "assistant", "content": [use]}, {"role": "user", "content": [returned]}]
+    count: Any = anthropic_pb2_grpc.AnthropicServiceStub(channel).CountMessageTokens
+    told = json.loads(count(json_bodies({"messages": messages})).data)
+    assert told["input_tokens"] == posted["usage"]["prompt_tokens"]
+
+
 def typed_answer(typed: chat_pb2.CreateChatCompletionResponse) -> Answer:
     message = typed.choices[0].message
     return Answer(

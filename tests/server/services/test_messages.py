@@ -237,16 +237,18 @@ def test_refusals_name_what_was_sent_where_messages_are_counted_otherwise(channe
     """The system's text is a message of the prompt, and so is each result of a tool."""
     result = {"type": "tool_result", "tool_use_id": "a"}
     nested = result | {"content": [result]}
+    called = {"type": "tool_use", "id": "a", "name": "look", "input": [1]}
     for members, field in (
         ({"messages": [one("assistant", result)]}, "messages[0].content[0]"),
         ({"messages": [one("user", nested)]}, "messages[0].content[0].content[0]"),
         ({"messages": [one("user", text("a"), nested)]}, "messages[0].content[1].content[0]"),
         ({"messages": [one("user", text("a")), one("user", result)]}, "messages[1].content[0].tool_use_id"),
+        ({"messages": [one("assistant", called)]}, "messages[0].content[0].input': expected a JSON object, got"),
     ):
         with pytest.raises(grpc.RpcError) as caught:
             post(channel, system="b", **members)
         call: Any = caught.value
-        assert call.details().startswith(f"'{field}': ")
+        assert call.details().startswith(f"'{field}")
 
 
 def test_what_cannot_be_enforced_is_told(channel: grpc.Channel) -> None:

@@ -126,7 +126,10 @@ def test_a_conversation_needs_no_further_input(channel: grpc.Channel, nothing: A
     ):
         assert json.loads(stub(channel).CountInputTokens(json_bodies(asked)).data)["input_tokens"] == num_tokens
     code, details = refusal(lambda: stub(channel).CountInputTokens(json_bodies({"input": nothing})))
-    assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, "'input': required, but missing or empty")
+    assert (code, details) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "'input': required, but missing or empty; send at least one element",
+    )
 
 
 def test_what_is_deleted_or_not_stored_is_not_there(channel: grpc.Channel) -> None:
