@@ -147,10 +147,16 @@ class ChunkRenderer:
         """Yields the messages of a delta; none for an empty one.
 
         A completion's first message carries the role, the sampled video frames and the prompt's token ids, its last
-        only the finish reason, and the boxes and points.
+        only the finish reason, and the boxes and points. The first has no log-probabilities, as OpenAI's: its clients
+        would join them twice.
         """
-        if (output := self.render_output(delta)) is not None:
-            yield output
+        parts = [delta]
+        if delta.tokens and delta.index not in self._begun:
+            ids, scores = delta.prompt_token_ids, delta.prompt_tokens
+            parts.insert(0, Delta(index=delta.index, prompt_token_ids=ids, prompt_tokens=scores))
+        for part in parts:
+            if (output := self.render_output(part)) is not None:
+                yield output
         if delta.finish is not None:
             end = chat_pb2.ChunkChoice(
                 index=delta.index,

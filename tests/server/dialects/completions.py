@@ -4,13 +4,20 @@ import json
 
 from hypothesis import strategies as st
 
-from glimpse.engine.checkpoint.text.output_processor import Delta, ToolCallDelta
+from glimpse.engine.checkpoint.text.output_processor import Delta, TokenText, ToolCallDelta
 from glimpse.engine.protocol.messages import FinishReason
+
+
+def token(text: str) -> TokenText:
+    """Returns a token with its log-probability."""
+    return TokenText(token_id=1, text=text, bytes=text.encode(), logprob=-0.5)
+
 
 FINISHES = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.TOOL_CALLS)
 PIECES = st.one_of(
     st.text(min_size=1, max_size=4).map(lambda text: Delta(text=text)),
     st.text(min_size=1, max_size=4).map(lambda text: Delta(reasoning=text)),
+    st.text(min_size=1, max_size=4).map(lambda text: Delta(text=text, tokens=(token(text),))),
     st.just(Delta()),
 )
 

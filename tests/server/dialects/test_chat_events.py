@@ -41,9 +41,16 @@ def chunks(deltas: Sequence[Delta]) -> Iterator[ChatCompletionChunk]:
 def told(completion: Any) -> list[Any]:
     """What a client reads of each choice."""
     return [
-        (choice["index"], choice["finish_reason"], message.get("content") or "", message.get("reasoning") or "", calls)
+        (
+            choice["index"],
+            choice["finish_reason"],
+            message.get("content") or "",
+            message.get("reasoning") or "",
+            calls,
+            [token["token"] for token in logprobs.get("content") or ()],
+        )
         for choice in completion["choices"]
-        for message in [choice["message"]]
+        for message, logprobs in [(choice["message"], choice["logprobs"] or {})]
         for calls in [[(call["id"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()]]
     ]
 

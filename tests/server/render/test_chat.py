@@ -172,7 +172,10 @@ def test_usage_counts_reasoning_tokens() -> None:
     assert details == generation_pb2.CompletionTokensDetails(), "a model that does not reason"
 
 
-def test_logprobs_are_sent_with_their_delta() -> None:
+def test_logprobs_are_sent_with_their_delta_after_the_role() -> None:
     token = TokenText(token_id=1, text="a", bytes=b"a", logprob=-0.5)
-    (chunk,) = chunks(delta(0, "a", tokens=(token,)))
-    assert [each.token for each in chunk.logprobs.content] == ["a"]
+    first, second, third = chunks(delta(0, "a", tokens=(token,)), delta(0, "a", tokens=(token,)))
+    assert (first.delta.role, first.delta.content) == (content_pb2.ROLE_ASSISTANT, "")
+    assert [each.token for each in first.logprobs.content] == []
+    for chunk in (second, third):
+        assert (chunk.delta.content, [each.token for each in chunk.logprobs.content]) == ("a", ["a"])
