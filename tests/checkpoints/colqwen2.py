@@ -6,7 +6,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.checkpoints.qwen2_vl import Draw, Family, make_checkpoint, write_json
+from tests.checkpoints.files import write_json
+from tests.checkpoints.qwen2_vl import Family, make_checkpoint
+from tests.checkpoints.weights import Draw
 
 SIZE = 24
 """Values of a token's vector."""

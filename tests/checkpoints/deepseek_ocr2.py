@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from transformers import DeepseekOcr2Config, DeepseekOcr2ForConditionalGeneration
 
-from tests.checkpoints.llava import draw_weights
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, make_tokenizer, write_json
+from tests.checkpoints.files import write_files, write_json
+from tests.checkpoints.tokenizer import ids_of, make_tokenizer
+from tests.checkpoints.weights import draw_weights
 
 PATCH = 2
 """Side of a patch in pixels: tiles have 96 pixels, and overviews 128."""
@@ -24,7 +25,7 @@ SPECIAL_TOKENS = (
     "<|det|>",
     "<|/det|>",
 )
-TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
+TOKEN_IDS = ids_of(SPECIAL_TOKENS)
 PREPROCESSOR_CONFIG: dict[str, Any] = {
     "background_color": [127, 127, 127],
     "crop_to_patches": True,
@@ -160,7 +161,6 @@ def _write(path: Path, **vision: Any) -> None:
     model: Any = DeepseekOcr2ForConditionalGeneration(config).float()
     draw_weights(model)
     model.save_pretrained(path)
-    make_tokenizer(SPECIAL_TOKENS).save(str(path / "tokenizer.json"))
     tokens = {"bos_token": SPECIAL_TOKENS[0], "eos_token": SPECIAL_TOKENS[1]}
     kind = {"tokenizer_class": "LlamaTokenizerFast", "add_bos_token": True, "add_eos_token": False}
-    write_json(path / "tokenizer_config.json", tokens | kind)
+    write_files(path, make_tokenizer(SPECIAL_TOKENS), tokenizer_config=tokens | kind)

@@ -10,9 +10,10 @@ import torch
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import Gemma3Config, Gemma3ForConditionalGeneration, Gemma3TextConfig
 
-from tests.checkpoints.llava import Names, draw_weights, save_model, siglip_config
-from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.files import write_json
+from tests.checkpoints.llava import Names, save_model, siglip_config
 from tests.checkpoints.text import GEMMA3_TRAITS
+from tests.checkpoints.weights import draw_weights
 
 SIDE = 60
 """Side of an image in pixels: 6 patches, which are averaged to 3 tokens."""

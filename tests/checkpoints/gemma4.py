@@ -22,10 +22,10 @@ from transformers import (
     Gemma4VisionConfig,
 )
 
+from tests.checkpoints.files import write_json
 from tests.checkpoints.gemma3 import PLAIN, VOCAB_SIZE, save_tokenizer
-from tests.checkpoints.llava import draw_weights
-from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.text import GEMMA4_TRAITS, LARGE_GEMMA4_TRAITS, temper
+from tests.checkpoints.weights import draw_weights
 
 PATCH, POOL = 4, 2
 """Sides of a patch in pixels and of a token in patches."""

@@ -16,7 +16,7 @@ from gguf.quants import dequantize, quantize
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.files import write_json
 
 _PACKAGE_WRITES = frozenset(("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"))
 MIXES = {

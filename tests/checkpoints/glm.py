@@ -15,16 +15,17 @@ from transformers import (
     GlmOcrForConditionalGeneration,
 )
 
-from tests.checkpoints.llava import draw_weights
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, TINY_DECODER, make_tokenizer, write_json
+from tests.checkpoints.files import write_files
 from tests.checkpoints.qwen2_vl import PREPROCESSOR_CONFIG as QWEN_PREPROCESSOR_CONFIG
+from tests.checkpoints.tokenizer import ids_of, make_tokenizer
+from tests.checkpoints.weights import TINY_DECODER, draw_weights
 
 SPECIAL_TOKENS = (
     *("<|endoftext|>", "[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
     *("<|begin_of_image|>", "<|end_of_image|>", "<|image|>"),
     *("<|begin_of_video|>", "<|end_of_video|>", "<|video|>"),
 )
-TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
+TOKEN_IDS = ids_of(SPECIAL_TOKENS)
 LAYERS = 2
 CHAT_TEMPLATE = """\
 [gMASK]<sop>
@@ -169,9 +170,12 @@ def _save(model: Any, path: Path, *, processor: str, chat_template: str) -> None
     bounds = ("min_pixels", "max_pixels")
     config = {name: value for name, value in QWEN_PREPROCESSOR_CONFIG.items() if name not in bounds}
     config |= {"size": size, "processor_class": f"{processor}Processor"}
-    write_json(path / "preprocessor_config.json", config | {"image_processor_type": f"{processor}ImageProcessor"})
     videos = {"size": size | {"longest_edge": 47_040_000}, "video_processor_type": f"{processor}VideoProcessor"}
-    write_json(path / "video_preprocessor_config.json", config | videos | {"fps": 2, "num_frames": 16})
-    make_tokenizer(SPECIAL_TOKENS).save(str(path / "tokenizer.json"))
-    write_json(path / "tokenizer_config.json", {"eos_token": "<|endoftext|>", "chat_template": chat_template})
-    write_json(path / "generation_config.json", {"eos_token_id": [TOKEN_IDS["<|endoftext|>"], TOKEN_IDS["<|user|>"]]})
+    write_files(
+        path,
+        make_tokenizer(SPECIAL_TOKENS),
+        preprocessor_config=config | {"image_processor_type": f"{processor}ImageProcessor"},
+        video_preprocessor_config=config | videos | {"fps": 2, "num_frames": 16},
+        tokenizer_config={"eos_token": "<|endoftext|>", "chat_template": chat_template},
+        generation_config={"eos_token_id": [TOKEN_IDS["<|endoftext|>"], TOKEN_IDS["<|user|>"]]},
+    )

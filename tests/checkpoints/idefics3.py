@@ -11,7 +11,9 @@ from transformers import (
     SmolVLMForConditionalGeneration,
 )
 
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, TINY_DECODER, make_tokenizer, write_json
+from tests.checkpoints.files import write_files
+from tests.checkpoints.tokenizer import ids_of, make_tokenizer
+from tests.checkpoints.weights import TINY_DECODER
 
 Family = Literal["smolvlm", "idefics3"]
 
@@ -27,7 +29,7 @@ SPECIAL_TOKENS = (
     "<image>",
     "<end_of_utterance>",
 )
-TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
+TOKEN_IDS = ids_of(SPECIAL_TOKENS)
 
 CHAT_TEMPLATE = (
     "<|im_start|>{% for message in messages %}{{message['role'] | capitalize}}"
@@ -79,11 +81,13 @@ def make_idefics3_checkpoint(path: Path, family: Family = "smolvlm") -> Path:
             elif name.endswith(".bias"):
                 parameter.normal_(std=0.3)
     model.save_pretrained(path)
-    make_tokenizer(SPECIAL_TOKENS).save(str(path / "tokenizer.json"))
-    write_json(path / "tokenizer_config.json", {"eos_token": "<end_of_utterance>", "chat_template": CHAT_TEMPLATE})
-    write_json(path / "generation_config.json", {"eos_token_id": [TOKEN_IDS["<end_of_utterance>"]]})
-    write_json(path / "preprocessor_config.json", preprocessor_config(family))
-    return path
+    return write_files(
+        path,
+        make_tokenizer(SPECIAL_TOKENS),
+        tokenizer_config={"eos_token": "<end_of_utterance>", "chat_template": CHAT_TEMPLATE},
+        generation_config={"eos_token_id": [TOKEN_IDS["<end_of_utterance>"]]},
+        preprocessor_config=preprocessor_config(family),
+    )
 
 
 def preprocessor_config(family: Family) -> dict[str, Any]:

@@ -19,7 +19,9 @@ from transformers import (
     Qwen3Config,
 )
 
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, TINY_DECODER, make_tokenizer, write_json
+from tests.checkpoints.files import write_files, write_json
+from tests.checkpoints.tokenizer import ids_of, make_tokenizer
+from tests.checkpoints.weights import TINY_DECODER
 
 Variant = Literal["300M", "6B", "llama"]
 """The vision encoder: InternViT-300M, before Qwen2's decoder, or InternViT-6B, before Qwen3's; or the first before
@@ -36,7 +38,7 @@ SPECIAL_TOKENS = (
     "</img>",
     "<IMG_CONTEXT>",
 )
-TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
+TOKEN_IDS = ids_of(SPECIAL_TOKENS)
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n'}}"
@@ -85,10 +87,12 @@ def make_internvl_checkpoint(path: Path, variant: Variant = "300M") -> Path:
     model: Any = InternVLForConditionalGeneration(_config(variant)).float()
     _draw_weights(model)
     model.save_pretrained(path)
-    make_tokenizer(SPECIAL_TOKENS).save(str(path / "tokenizer.json"))
-    write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE})
-    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
-    return path
+    return write_files(
+        path,
+        make_tokenizer(SPECIAL_TOKENS),
+        tokenizer_config={"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE},
+        preprocessor_config=PREPROCESSOR_CONFIG,
+    )
 
 
 ORIGINAL_TEMPLATE = (

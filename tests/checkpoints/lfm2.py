@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from transformers import Lfm2VlConfig, Lfm2VlForConditionalGeneration
 
-from tests.checkpoints.llava import draw_weights
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, TINY_DECODER, make_tokenizer, write_json
+from tests.checkpoints.files import write_files, write_json
+from tests.checkpoints.tokenizer import ids_of, make_tokenizer
+from tests.checkpoints.weights import TINY_DECODER, draw_weights
 
 PATCH, TILE = 8, 64
 """Sides of a patch and of a tile in pixels. A token is a square of two by two patches."""
@@ -18,7 +19,7 @@ SPECIAL_TOKENS = (
     *("<|image_start|>", "<|image_end|>", "<|img_thumbnail|>", "<|tool_call_start|>", "<|tool_call_end|>"),
     *(f"<|img_row_{row}_col_{column}|>" for row in range(1, MAX_ROWS + 1) for column in range(1, MAX_ROWS + 1)),
 )
-TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
+TOKEN_IDS = ids_of(SPECIAL_TOKENS)
 TILES: dict[str, Any] = {
     "tile_size": TILE,
     "encoder_patch_size": PATCH,
@@ -119,9 +120,11 @@ def make_lfm2_vl_checkpoint(
         write_json(path / "config.json", document | stored | {"model_type": "lfm2-vl", "dtype": "float32"})
         write_json(path / "processor_config.json", TILES | {"use_image_special_tokens": True})
         processor = {name: value for name, value in PREPROCESSOR.items() if name not in TILES} | {"do_resize": False}
-    write_json(path / "preprocessor_config.json", processor)
-    make_tokenizer(SPECIAL_TOKENS).save(str(path / "tokenizer.json"))
     tokens = {"bos_token": "<|startoftext|>", "eos_token": "<|im_end|>", "pad_token": "<|pad|>"}
-    write_json(path / "tokenizer_config.json", {**tokens, "chat_template": template})
-    write_json(path / "generation_config.json", {"eos_token_id": TOKEN_IDS["<|im_end|>"]})
-    return path
+    return write_files(
+        path,
+        make_tokenizer(SPECIAL_TOKENS),
+        preprocessor_config=processor,
+        tokenizer_config={**tokens, "chat_template": template},
+        generation_config={"eos_token_id": TOKEN_IDS["<|im_end|>"]},
+    )

@@ -23,8 +23,9 @@ from transformers import (
     SiglipVisionConfig,
 )
 
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS as BYTE_LEVEL_TOKENS
-from tests.checkpoints.qwen2_vl import make_tokenizer, write_json
+from tests.checkpoints.files import write_files, write_json
+from tests.checkpoints.tokenizer import ids_of, make_tokenizer
+from tests.checkpoints.weights import draw_weights
 
 SIDE = 56
 """Side of an image in pixels: 16 patches."""
@@ -142,18 +143,6 @@ def siglip_config(*, image_size: int, patch_size: int) -> SiglipVisionConfig:
     )
 
 
-def draw_weights(model: torch.nn.Module) -> None:
-    """Draws weights so that answers depend on the whole prompt, including images."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "norm" in name and name.endswith("weight"):
-                parameter.uniform_(0.5, 1.5)
-            elif parameter.dim() > 1 and "embed" not in name:
-                parameter.normal_(std=1.5 / parameter[0].numel() ** 0.5)
-            else:
-                parameter.normal_(std=0.3)
-
-
 def save_model(model: Any, path: Path, names: Names) -> None:
     """Writes weights and configuration with tensor names as in published checkpoints, or as inside transformers 5."""
     model.save_pretrained(path)
@@ -246,7 +235,7 @@ def make_next_checkpoint(path: Path, *, decoder: str = "mistral", names: Names =
 
 
 ONEVISION_SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<image>", "<video>")
-ONEVISION_TOKEN_IDS = {token: index for index, token in enumerate(ONEVISION_SPECIAL_TOKENS, len(BYTE_LEVEL_TOKENS))}
+ONEVISION_TOKEN_IDS = ids_of(ONEVISION_SPECIAL_TOKENS)
 TILE = 47
 """Side of a tile of LLaVA-OneVision's in pixels: 3 by 3 patches, and a rest as with the published 384 pixels."""
 RESOLUTIONS = tuple((height * TILE, width * TILE) for height in (1, 2, 3) for width in (1, 2, 3))
@@ -295,22 +284,23 @@ def make_onevision_checkpoint(path: Path, *, names: Names = "published", max_til
         "image_grid_pinpoints": [list(each) for each in RESOLUTIONS],
         "image_processor_type": "LlavaOnevisionImageProcessor",
     }
-    write_json(path / "preprocessor_config.json", images)
-    write_json(path / "video_preprocessor_config.json", {**common, "size": size})
     processor = {
         "num_image_tokens": 9,
         "processor_class": "LlavaOnevisionProcessor",
         "vision_aspect_ratio": f"anyres_max_{max_tiles}",
         "vision_feature_select_strategy": "full",
     }
-    write_json(path / "processor_config.json", processor)
-    write_json(path / "chat_template.json", {"chat_template": ONEVISION_TEMPLATE})
-    make_tokenizer(ONEVISION_SPECIAL_TOKENS).save(str(path / "tokenizer.json"))
-    document = {
-        "eos_token": "<|im_end|>",
-        "pad_token": "<|endoftext|>",
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "processor_class": "LlavaOnevisionProcessor",
-    }
-    write_json(path / "tokenizer_config.json", document)
-    return path
+    return write_files(
+        path,
+        make_tokenizer(ONEVISION_SPECIAL_TOKENS),
+        preprocessor_config=images,
+        video_preprocessor_config={**common, "size": size},
+        processor_config=processor,
+        chat_template={"chat_template": ONEVISION_TEMPLATE},
+        tokenizer_config={
+            "eos_token": "<|im_end|>",
+            "pad_token": "<|endoftext|>",
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "processor_class": "LlavaOnevisionProcessor",
+        },
+    )

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.files import write_json
 
 PROJECTIONS = (
     r".*layers\.\d+\.((self_attn|mlp)\.(q|k|v|o|out|qkv|gate|up|gate_up|down)_proj"

@@ -19,7 +19,9 @@ from transformers import (
     SiglipVisionModel,
 )
 
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, TINY_DECODER, make_tokenizer, write_json
+from tests.checkpoints.files import write_files
+from tests.checkpoints.tokenizer import ids_of, make_tokenizer
+from tests.checkpoints.weights import TINY_DECODER
 
 NUM_QUERIES = 4
 SCALE = 56
@@ -40,7 +42,7 @@ SPECIAL_TOKENS = (
     "<image_id>",
     "</image_id>",
 )
-TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
+TOKEN_IDS = ids_of(SPECIAL_TOKENS)
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
@@ -120,14 +122,15 @@ def make_minicpmv_checkpoint(path: Path, version: Version = "2.6") -> Path:
     """Writes a checkpoint of float32 into the folder `path` and returns it. It is made if it does not exist."""
     path.mkdir(parents=True, exist_ok=True)
     save_file(_weights(version), path / "model.safetensors", metadata={"format": "pt"})
-    make_tokenizer(SPECIAL_TOKENS).save(str(path / "tokenizer.json"))
     template = CHAT_TEMPLATE if version == "2.6" else PLAIN_TEMPLATE
-    tokenizer = {"eos_token": "<|im_end|>", "unk_token": "<unk>", "chat_template": template}
-    write_json(path / "tokenizer_config.json", tokenizer)
     numbered = {"version": float(version)}
-    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG | numbered)
-    write_json(path / "config.json", CONFIG | _DECODER_FIELDS[version] | numbered)
-    return path
+    return write_files(
+        path,
+        make_tokenizer(SPECIAL_TOKENS),
+        tokenizer_config={"eos_token": "<|im_end|>", "unk_token": "<unk>", "chat_template": template},
+        preprocessor_config=PREPROCESSOR_CONFIG | numbered,
+        config=CONFIG | _DECODER_FIELDS[version] | numbered,
+    )
 
 
 def make_decoder(version: str) -> Any:

@@ -8,13 +8,14 @@ import torch
 from transformers import MiniCPMV4_6Config, MiniCPMV4_6ForConditionalGeneration
 
 from tests.checkpoints import qwen3_5
-from tests.checkpoints.llava import draw_weights
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, SPECIAL_TOKENS, TINY_DECODER, make_tokenizer, write_json
+from tests.checkpoints.files import write_files
+from tests.checkpoints.tokenizer import SPECIAL_TOKENS, ids_of, make_tokenizer
+from tests.checkpoints.weights import TINY_DECODER, draw_weights
 
 PATCH, SCALE = 8, 64
 """Sides in pixels of a patch, and of a square with the area of a slice: a token is a square of 4 by 4 patches."""
 MARKS = ("<image>", "</image>", "<slice>", "</slice>", "<image_id>", "</image_id>")
-TOKEN_IDS = {token: index for index, token in enumerate((*SPECIAL_TOKENS, *MARKS), len(PLAIN_TOKENS))}
+TOKEN_IDS = ids_of((*SPECIAL_TOKENS, *MARKS))
 PREPROCESSOR: dict[str, Any] = {
     "image_processor_type": "MiniCPMV4_6ImageProcessor",
     "processor_class": "MiniCPMV4_6Processor",
@@ -88,12 +89,15 @@ def make_minicpmv4_6_checkpoint(path: Path, *, as_saved: bool = False) -> Path:
         elif parameter.dim() == 2 and "embed" not in name:
             parameter.data.mul_(0.4)  # otherwise the delta nets magnify what is rounded
     model.save_pretrained(path)
-    if as_saved:
-        write_json(path / "processor_config.json", {"image_processor": PREPROCESSOR, "video_processor": VIDEO})
-    else:
-        write_json(path / "preprocessor_config.json", PREPROCESSOR)
-        write_json(path / "video_preprocessor_config.json", VIDEO)
-    make_tokenizer((*SPECIAL_TOKENS, *MARKS)).save(str(path / "tokenizer.json"))
-    write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": TEMPLATE})
-    write_json(path / "generation_config.json", {"eos_token_id": TOKEN_IDS["<|im_end|>"]})
-    return path
+    processors: dict[str, Any] = (
+        {"processor_config": {"image_processor": PREPROCESSOR, "video_processor": VIDEO}}
+        if as_saved
+        else {"preprocessor_config": PREPROCESSOR, "video_preprocessor_config": VIDEO}
+    )
+    return write_files(
+        path,
+        make_tokenizer((*SPECIAL_TOKENS, *MARKS)),
+        tokenizer_config={"eos_token": "<|im_end|>", "chat_template": TEMPLATE},
+        generation_config={"eos_token_id": TOKEN_IDS["<|im_end|>"]},
+        **processors,
+    )

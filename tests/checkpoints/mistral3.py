@@ -19,11 +19,13 @@ from transformers import (
     Qwen3Config,
 )
 
+from tests.checkpoints.files import write_files
 from tests.checkpoints.llava import PREPROCESSOR_CONFIG as CLIP_PREPROCESSOR_CONFIG
-from tests.checkpoints.llava import Names, draw_weights, save_model
+from tests.checkpoints.llava import Names, save_model
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE as CHATML
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, TINY_DECODER, make_tokenizer, write_json
-from tests.checkpoints.qwen2_vl import SPECIAL_TOKENS as CHATML_TOKENS
+from tests.checkpoints.tokenizer import SPECIAL_TOKENS as CHATML_TOKENS
+from tests.checkpoints.tokenizer import ids_of, make_tokenizer
+from tests.checkpoints.weights import TINY_DECODER, draw_weights
 
 Kind = Literal["mistral", "ministral3", "pixtral", "lighton_ocr"]
 """What the decoder is, or the model."""
@@ -90,7 +92,7 @@ def merge_of(kind: Kind) -> int:
 
 def token_ids_of(kind: Kind) -> Mapping[str, int]:
     tokens = CHATML_TOKENS if kind == "lighton_ocr" else _MISTRAL_TOKENS
-    return {token: index for index, token in enumerate(tokens, len(PLAIN_TOKENS))}
+    return ids_of(tokens)
 
 
 def make_mistral3_checkpoint(path: Path, *, kind: Kind = "mistral", names: Names = "saved") -> Path:
@@ -146,16 +148,15 @@ def make_mistral3_checkpoint(path: Path, *, kind: Kind = "mistral", names: Names
         name: CLIP_PREPROCESSOR_CONFIG[name] for name in ("image_mean", "image_std", "resample", "rescale_factor")
     }
     sides = {"patch_size": {"height": token, "width": token}, "size": {"longest_edge": LONGEST_EDGE}}
-    write_json(
-        path / "preprocessor_config.json", {**processor, **sides, "image_processor_type": "PixtralImageProcessor"}
+    return write_files(
+        path,
+        make_tokenizer(tuple(ids)),
+        preprocessor_config={**processor, **sides, "image_processor_type": "PixtralImageProcessor"},
+        processor_config={"patch_size": PATCH, "spatial_merge_size": merge},
+        tokenizer_config={
+            "bos_token": None if is_ocr else "<s>",
+            "eos_token": end,
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "chat_template": CHATML if is_ocr else CHAT_TEMPLATE,
+        },
     )
-    write_json(path / "processor_config.json", {"patch_size": PATCH, "spatial_merge_size": merge})
-    make_tokenizer(tuple(ids)).save(str(path / "tokenizer.json"))
-    document = {
-        "bos_token": None if is_ocr else "<s>",
-        "eos_token": end,
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "chat_template": CHATML if is_ocr else CHAT_TEMPLATE,
-    }
-    write_json(path / "tokenizer_config.json", document)
-    return path

@@ -7,11 +7,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import PaddleOCRVLConfig, PaddleOCRVLForConditionalGeneration
 
-from tests.checkpoints.llava import draw_weights
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, TINY_DECODER, make_tokenizer, write_json
+from tests.checkpoints.files import write_files
+from tests.checkpoints.tokenizer import ids_of, make_tokenizer
+from tests.checkpoints.weights import TINY_DECODER, draw_weights
 
 SPECIAL_TOKENS = ("<s>", "</s>", "<|begin_of_sentence|>", "<|IMAGE_START|>", "<|IMAGE_END|>", "<|IMAGE_PLACEHOLDER|>")
-TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
+TOKEN_IDS = ids_of(SPECIAL_TOKENS)
 CHAT_TEMPLATE = """\
 {%- if not cls_token is defined %}{% set cls_token = '<|begin_of_sentence|>' %}{% endif -%}
 {{ cls_token }}
@@ -61,9 +62,11 @@ def make_paddleocr_vl_checkpoint(path: Path) -> Path:
     weights["visual.vision_model.head.probe"] = torch.zeros(1, 1, 48)
     weights["visual.vision_model.embeddings.packing_position_embedding.weight"] = torch.zeros(8, 48)
     save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
-    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
-    make_tokenizer(SPECIAL_TOKENS).save(str(path / "tokenizer.json"))
     tokens = {"eos_token": "</s>", "cls_token": "<|begin_of_sentence|>"}
-    write_json(path / "tokenizer_config.json", tokens | {"chat_template": CHAT_TEMPLATE})
-    write_json(path / "generation_config.json", {"eos_token_id": TOKEN_IDS["</s>"]})
-    return path
+    return write_files(
+        path,
+        make_tokenizer(SPECIAL_TOKENS),
+        preprocessor_config=PREPROCESSOR_CONFIG,
+        tokenizer_config=tokens | {"chat_template": CHAT_TEMPLATE},
+        generation_config={"eos_token_id": TOKEN_IDS["</s>"]},
+    )

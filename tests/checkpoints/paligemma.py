@@ -15,9 +15,10 @@ from transformers import (
 )
 
 from tests.checkpoints.colqwen2 import SIZE
+from tests.checkpoints.files import write_json
 from tests.checkpoints.gemma3 import PLAIN, PREPROCESSOR_CONFIG, SIDE, VOCAB_SIZE, save_tokenizer
-from tests.checkpoints.llava import Names, draw_weights, name_in_publications, save_model, siglip_config
-from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.llava import Names, name_in_publications, save_model, siglip_config
+from tests.checkpoints.weights import draw_weights
 
 IMAGE_TOKEN_ID = len(PLAIN)
 _PATCH = 10

@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from tests.checkpoints.llava import VOCAB_SIZE, draw_weights, save_tokenizer
-from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.files import write_json
+from tests.checkpoints.llava import VOCAB_SIZE, save_tokenizer
+from tests.checkpoints.weights import draw_weights
 from tests.oracles.phi3v import make_network
 
 SIDE = 56

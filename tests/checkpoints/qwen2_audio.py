@@ -8,21 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
-from tests.checkpoints.qwen2_vl import (
-    PLAIN_TOKENS,
-    Draw,
-    Named,
-    decoder_weights,
-    make_tokenizer,
-    readable_token_ids,
-    text_config,
-    write_json,
-)
+from tests.checkpoints.files import save_weights
+from tests.checkpoints.qwen2_vl import decoder_weights, text_config, write_qwen_files
+from tests.checkpoints.tokenizer import ids_of, readable_token_ids
+from tests.checkpoints.weights import Draw, Named
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>")
-TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
+TOKEN_IDS = ids_of(SPECIAL_TOKENS)
 WIDTH = 32
 """Hidden size of the encoder."""
 LAYERS = 2
@@ -78,19 +71,17 @@ def make_audio_checkpoint(
         layers: of the decoder; the encoder always has 2 of width 32.
         nested_names: tensor names as inside transformers 5, instead of the published ones.
     """
-    path.mkdir(parents=True, exist_ok=True)
-    tokenizer = make_tokenizer(SPECIAL_TOKENS)
-    tokenizer.save(str(path / "tokenizer.json"))
-    write_json(path / "config.json", _config(hidden, layers))
-    end_token_ids = [TOKEN_IDS["<|im_end|>"], TOKEN_IDS["<|endoftext|>"]]
-    write_json(path / "generation_config.json", {"eos_token_id": end_token_ids, "pad_token_id": end_token_ids[1]})
-    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
-    write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE})
+    tokenizer = write_qwen_files(
+        path,
+        SPECIAL_TOKENS,
+        CHAT_TEMPLATE,
+        config=_config(hidden, layers),
+        preprocessor_config=PREPROCESSOR_CONFIG,
+    )
     draw = Draw(torch.Generator().manual_seed(seed))
     decoder = decoder_weights(draw, hidden, layers, False, readable_token_ids(tokenizer))
     stored = {f"language_model.{name}": tensor for name, tensor in decoder} | dict(_encoder_weights(draw, hidden))
-    rename = _nested_name if nested_names else str
-    save_file({rename(name): each for name, each in stored.items()}, path / "model.safetensors", {"format": "pt"})
+    save_weights(path, stored.items(), rename=_nested_name if nested_names else str)
     return path
 
 

@@ -4,45 +4,20 @@ The weights are scaled so that answers are readable ASCII that depends on the wh
 tokens, such as special and end tokens, have small logits; select them with `logit_bias`. Independent of transformers.
 """
 
-import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors.torch import save_file
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer
 
-SPECIAL_TOKENS = (
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|vision_pad|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-)
-MERGES = ("t h", "th e", "Ġ the", "i n", "a n", "o n", "r e", "e r", "o u", "Ġ a", "i s", "Ġ is", "i m", "a g", "Ġ w")
-PLAIN_TOKENS = (*sorted(pre_tokenizers.ByteLevel.alphabet()), *(merge.replace(" ", "") for merge in MERGES))
-"""In the order of token ids; special tokens follow."""
-VOCAB_SIZE = 384
-"""Rows of the embedding table: more than the tokenizer's tokens, as in published checkpoints."""
-TINY_DECODER: Mapping[str, Any] = {
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}
-"""Sizes in `config.json` that most tiny checkpoints share."""
+from tests.checkpoints.files import save_weights, write_files
+from tests.checkpoints.tokenizer import SPECIAL_TOKENS, VOCAB_SIZE, ids_of, make_tokenizer, readable_token_ids
+from tests.checkpoints.weights import Draw, Named
 
 VISION_WIDTH = 32
 
-Named = tuple[str, torch.Tensor]
 Family = Literal["qwen2_vl", "qwen2_5_vl"]
 
 VISION_INTERMEDIATE_SIZE = 52
@@ -107,10 +82,6 @@ def make_checkpoint(
         family: Qwen2.5-VL's first vision block attends to windows of 2 × 2 tokens, its second to whole frames.
         nested_layout: config.json and tensor names as in transformers 5, instead of the published flat ones.
     """
-    path.mkdir(parents=True, exist_ok=True)
-    tokenizer = make_tokenizer()
-    tokenizer.save(str(path / "tokenizer.json"))
-    token_ids = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
     text = text_config(hidden, layers, max_position_embeddings)
     theta, section = 1_000_000.0, [hidden // 32, 3 * hidden // 64, 3 * hidden // 64]
     rope = {"rope_type": "default", "rope_theta": theta, "mrope_section": section}
@@ -118,43 +89,38 @@ def make_checkpoint(
     flat = text | {"rope_theta": theta, "rope_scaling": {"type": "mrope", "mrope_section": section}}
     is_second = family == "qwen2_5_vl"
     vision = _gated_vision_config(hidden) if is_second else _vision_config(hidden)
-    config = _common_config(dtype, tied, token_ids) | {"vision_config": vision, "model_type": family}
+    config = _common_config(dtype, tied) | {"vision_config": vision, "model_type": family}
     if is_second:
         config["architectures"] = ["Qwen2_5_VLForConditionalGeneration"]
-    write_json(path / "config.json", config | (nested if nested_layout else flat))
-    end_token_ids = [token_ids["<|im_end|>"], token_ids["<|endoftext|>"]]
-    write_json(path / "generation_config.json", {"eos_token_id": end_token_ids, "pad_token_id": end_token_ids[1]})
-    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
-    write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE})
+    config |= nested if nested_layout else flat
+    tokenizer = write_qwen_files(
+        path, SPECIAL_TOKENS, CHAT_TEMPLATE, config=config, preprocessor_config=PREPROCESSOR_CONFIG
+    )
     draw = Draw(torch.Generator().manual_seed(seed))
     decoder = decoder_weights(draw, hidden, layers, tied, readable_token_ids(tokenizer))
     weights = chain(decoder, _tower_weights(draw, hidden, gated=is_second))
-    rename = stored_name if nested_layout else str
-    stored = {rename(name): tensor.to(getattr(torch, dtype)) for name, tensor in weights}
-    save_file(stored, path / "model.safetensors", metadata={"format": "pt"})
+    save_weights(path, weights, dtype, rename=stored_name if nested_layout else str)
     return path
 
 
-def make_tokenizer(special_tokens: Sequence[str] = SPECIAL_TOKENS) -> Tokenizer:
-    """Returns a byte-level BPE tokenizer with a few merges and Qwen's special tokens."""
-    vocab = {token: index for index, token in enumerate(PLAIN_TOKENS)}
-    merges = [(left, right) for left, right in (merge.split(" ") for merge in MERGES)]
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
-    tokenizer.normalizer = normalizers.NFC()
-    words = pre_tokenizers.Split(Regex(r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+"), behavior="isolated")
-    bytes_of_words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, bytes_of_words])
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special_tokens])
+def write_qwen_files(
+    path: Path, special_tokens: Sequence[str], template: str, **documents: Mapping[str, Any]
+) -> Tokenizer:
+    """Writes these documents and what all of Qwen's checkpoints have beside weights; returns the tokenizer."""
+    tokenizer, token_ids = make_tokenizer(special_tokens), ids_of(special_tokens)
+    end_token_ids = [token_ids["<|im_end|>"], token_ids["<|endoftext|>"]]
+    write_files(
+        path,
+        tokenizer,
+        generation_config={"eos_token_id": end_token_ids, "pad_token_id": end_token_ids[1]},
+        tokenizer_config={"eos_token": "<|im_end|>", "chat_template": template},
+        **documents,
+    )
     return tokenizer
 
 
-def readable_token_ids(tokenizer: Tokenizer) -> list[int]:
-    texts = {token_id: tokenizer.decode([token_id]) for token_id in range(tokenizer.get_vocab_size())}
-    return [token_id for token_id, text in texts.items() if text.isascii() and text.isprintable() and text]
-
-
-def _common_config(dtype: str, tied: bool, token_ids: dict[str, int]) -> dict[str, Any]:
+def _common_config(dtype: str, tied: bool) -> dict[str, Any]:
+    token_ids = ids_of(SPECIAL_TOKENS)
     return {
         "architectures": ["Qwen2VLForConditionalGeneration"],
         "model_type": "qwen2_vl",
@@ -219,7 +185,7 @@ def _gated_vision_config(hidden: int) -> dict[str, Any]:
     }
 
 
-def _tower_weights(draw: "Draw", hidden: int, *, gated: bool) -> Iterator[Named]:
+def _tower_weights(draw: Draw, hidden: int, *, gated: bool) -> Iterator[Named]:
     patch_embedding = next(draw.linear("visual.patch_embed.proj", VISION_WIDTH, 3 * 2 * 14 * 14, bias=False))[1]
     yield "visual.patch_embed.proj.weight", patch_embedding.view(VISION_WIDTH, 3, 2, 14, 14)
     for block in ("visual.blocks.0", "visual.blocks.1"):
@@ -239,31 +205,6 @@ def _tower_weights(draw: "Draw", hidden: int, *, gated: bool) -> Iterator[Named]
     yield from draw.linear("visual.merger.mlp.2", hidden, 4 * VISION_WIDTH)
 
 
-class Draw:
-    """Draws random tensors."""
-
-    def __init__(self, generator: torch.Generator) -> None:
-        self.generator = generator
-
-    def linear(self, name: str, rows: int, columns: int, *, gain: float = 1.0, bias: bool = True) -> Iterator[Named]:
-        """Yields a weight matrix and a bias."""
-        yield f"{name}.weight", torch.randn(rows, columns, generator=self.generator) * gain / math.sqrt(columns)
-        if bias:
-            yield f"{name}.bias", torch.randn(rows, generator=self.generator) * 0.1
-
-    def norm(self, name: str, width: int, *, bias: bool = False) -> Iterator[Named]:
-        """Yields norm weights around one and a bias."""
-        yield f"{name}.weight", 1 + torch.randn(width, generator=self.generator) * 0.1
-        if bias:
-            yield f"{name}.bias", torch.randn(width, generator=self.generator) * 0.1
-
-    def vocabulary(self, name: str, hidden: int, readable_token_ids: list[int]) -> Iterator[Named]:
-        """Yields an embedding table or an output head."""
-        scale = torch.full((VOCAB_SIZE, 1), 0.02)
-        scale[readable_token_ids] = 0.3
-        yield f"{name}.weight", torch.randn(VOCAB_SIZE, hidden, generator=self.generator) * scale
-
-
 def decoder_weights(draw: Draw, hidden: int, layers: int, tied: bool, readable_token_ids: list[int]) -> Iterator[Named]:
     """Yields Qwen2's tensors with their names in text-only checkpoints."""
     yield from draw.vocabulary("model.embed_tokens", hidden, readable_token_ids)
@@ -274,9 +215,7 @@ def decoder_weights(draw: Draw, hidden: int, layers: int, tied: bool, readable_t
         yield from draw.linear(f"{layer}.self_attn.v_proj", hidden // 2, hidden)
         yield from draw.linear(f"{layer}.self_attn.o_proj", hidden, hidden, gain=4, bias=False)
         yield from draw.norm(f"{layer}.post_attention_layernorm", hidden)
-        yield from draw.linear(f"{layer}.mlp.gate_proj", 2 * hidden, hidden, bias=False)
-        yield from draw.linear(f"{layer}.mlp.up_proj", 2 * hidden, hidden, bias=False)
-        yield from draw.linear(f"{layer}.mlp.down_proj", hidden, 2 * hidden, gain=1.5, bias=False)
+        yield from draw.mlp(f"{layer}.mlp", hidden, 2 * hidden)
     yield from draw.norm("model.norm", hidden)
     if not tied:
         yield from draw.vocabulary("lm_head", hidden, readable_token_ids)
@@ -287,16 +226,3 @@ def stored_name(name: str) -> str:
     if name.startswith("visual."):
         return f"model.{name}"
     return name.replace("model.", "model.language_model.", 1) if name.startswith("model.") else name
-
-
-def write_json(path: Path, document: dict[str, Any] | list[Any]) -> None:
-    path.write_text(json.dumps(document, indent=2))
-
-
-def write_changed_config(folder: Path, document: Mapping[str, Any], **fields: Any) -> Path:
-    """Writes a configuration whose fields are changed, those of objects one by one. Returns the folder."""
-    changed = {
-        name: {**document[name], **value} if isinstance(value, dict) else value for name, value in fields.items()
-    }
-    write_json(folder / "config.json", {**document, **changed})
-    return folder

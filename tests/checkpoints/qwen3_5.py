@@ -7,19 +7,20 @@ from typing import Any
 
 import torch
 
-from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, Draw, Named, readable_token_ids, stored_name
+from tests.checkpoints.files import save_weights
+from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, stored_name, write_qwen_files
 from tests.checkpoints.qwen3_vl import (
     HEAD_DIM,
     HIDDEN,
     INNER,
+    PREPROCESSORS,
     ROUTING,
     config_of,
     expert_weights,
-    mlp_weights,
-    save,
     tower_weights,
-    write_files,
 )
+from tests.checkpoints.tokenizer import SPECIAL_TOKENS, readable_token_ids
+from tests.checkpoints.weights import Draw, Named
 
 KINDS = ("linear_attention", "linear_attention", "full_attention", "linear_attention")
 KEY_HEADS, VALUE_HEADS, KEY_DIM, VALUE_DIM = 2, 4, 16, 24
@@ -89,13 +90,15 @@ def make_qwen3_5_checkpoint(
         tied: the output head is the embedding table.
         experts: layers have a mixture of experts with a shared one, as those of Qwen3.5-35B-A3B.
     """
-    tokenizer = write_files(path, _config(dtype, tied, experts), chat_template=chat_template)
+    tokenizer = write_qwen_files(
+        path, SPECIAL_TOKENS, chat_template, config=_config(dtype, tied, experts), **PREPROCESSORS
+    )
     draw = Draw(torch.Generator().manual_seed(seed))
     readable = readable_token_ids(tokenizer)
     weights = chain(
         _decoder_weights(draw, tied, readable, experts), _draft_weights(draw, experts), tower_weights(draw, ())
     )
-    save(path, weights, dtype, rename=stored_name)
+    save_weights(path, weights, dtype, rename=stored_name)
     return path
 
 
@@ -143,7 +146,7 @@ def _decoder_weights(draw: Draw, tied: bool, readable: list[int], experts: bool)
         is_linear = kind == "linear_attention"
         yield from _delta_net(draw, f"{layer}.linear_attn") if is_linear else _attention(draw, f"{layer}.self_attn")
         yield from _norm(draw, f"{layer}.post_attention_layernorm", HIDDEN)
-        yield from _experts(draw, f"{layer}.mlp") if experts else mlp_weights(draw, f"{layer}.mlp", INNER)
+        yield from _experts(draw, f"{layer}.mlp") if experts else draw.mlp(f"{layer}.mlp", HIDDEN, INNER)
     yield from _norm(draw, "model.norm", HIDDEN)
     if not tied:
         yield from draw.vocabulary("lm_head", HIDDEN, readable)
@@ -153,7 +156,7 @@ def _experts(draw: Draw, name: str) -> Iterator[Named]:
     """Yields the weights of experts, outputs before inputs, as they are published, and of the shared one."""
     for stored, tensor in expert_weights(draw, name):
         yield stored, tensor.mT.contiguous() if tensor.dim() == 3 else tensor
-    yield from mlp_weights(draw, f"{name}.shared_expert", SHARED_INNER)
+    yield from draw.mlp(f"{name}.shared_expert", HIDDEN, SHARED_INNER)
     yield from draw.linear(f"{name}.shared_expert_gate", 1, HIDDEN, bias=False)
 
 
@@ -189,4 +192,4 @@ def _draft_weights(draw: Draw, experts: bool) -> Iterator[Named]:
         yield from _norm(draw, f"mtp.{name}", HIDDEN)
     yield from _attention(draw, "mtp.layers.0.self_attn")
     yield from _norm(draw, "mtp.layers.0.post_attention_layernorm", HIDDEN)
-    yield from _experts(draw, "mtp.layers.0.mlp") if experts else mlp_weights(draw, "mtp.layers.0.mlp", INNER)
+    yield from _experts(draw, "mtp.layers.0.mlp") if experts else draw.mlp("mtp.layers.0.mlp", HIDDEN, INNER)

@@ -1,26 +1,16 @@
 """Tiny checkpoints of Qwen3-VL with seeded random weights, in the format of published checkpoints."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
-from tokenizers import Tokenizer
 
-from tests.checkpoints.qwen2_vl import (
-    CHAT_TEMPLATE,
-    PLAIN_TOKENS,
-    SPECIAL_TOKENS,
-    VOCAB_SIZE,
-    Draw,
-    Named,
-    make_tokenizer,
-    readable_token_ids,
-    stored_name,
-    write_json,
-)
+from tests.checkpoints.files import save_weights
+from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, stored_name, write_qwen_files
+from tests.checkpoints.tokenizer import SPECIAL_TOKENS, VOCAB_SIZE, ids_of, readable_token_ids
+from tests.checkpoints.weights import Draw, Named
 
 HIDDEN, LAYERS, HEAD_DIM, INNER = 64, 3, 32, 96
 """The decoder: 4 query heads and 2 key-value heads, which are wider than the hidden states."""
@@ -38,7 +28,7 @@ ROUTING: Mapping[str, Any] = {
     "norm_topk_prob": True,
 }
 
-TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
+TOKEN_IDS = ids_of(SPECIAL_TOKENS)
 
 PREPROCESSOR_CONFIG: dict[str, Any] = {
     "image_processor_type": "Qwen2VLImageProcessorFast",
@@ -56,6 +46,7 @@ VIDEO_PREPROCESSOR_CONFIG: dict[str, Any] = PREPROCESSOR_CONFIG | {
     "video_processor_type": "Qwen3VLVideoProcessor",
     "size": {"longest_edge": 25_165_824, "shortest_edge": 4096},
 }
+PREPROCESSORS = {"preprocessor_config": PREPROCESSOR_CONFIG, "video_preprocessor_config": VIDEO_PREPROCESSOR_CONFIG}
 
 
 def make_qwen3_vl_checkpoint(
@@ -76,33 +67,15 @@ def make_qwen3_vl_checkpoint(
         flat_names: tensor names begin with "model." and "visual.", as those of Qwen2-VL.
         experts: layers have a mixture of experts, as those of Qwen3-VL-30B-A3B.
     """
-    tokenizer = write_files(path, config_of(dtype, tied, experts=experts))
+    tokenizer = write_qwen_files(
+        path, SPECIAL_TOKENS, CHAT_TEMPLATE, config=config_of(dtype, tied, experts=experts), **PREPROCESSORS
+    )
     draw = Draw(torch.Generator().manual_seed(seed))
     weights = chain(
         _decoder_weights(draw, tied, readable_token_ids(tokenizer), experts), tower_weights(draw, DEEPSTACK_BLOCKS)
     )
-    save(path, weights, dtype, rename=str if flat_names else stored_name)
+    save_weights(path, weights, dtype, rename=str if flat_names else stored_name)
     return path
-
-
-def write_files(path: Path, config: dict[str, Any], *, chat_template: str = CHAT_TEMPLATE) -> Tokenizer:
-    """Writes all of a checkpoint but its weights into the folder `path`, and returns the tokenizer."""
-    path.mkdir(parents=True, exist_ok=True)
-    tokenizer = make_tokenizer()
-    tokenizer.save(str(path / "tokenizer.json"))
-    write_json(path / "config.json", config)
-    end_token_ids = [TOKEN_IDS["<|im_end|>"], TOKEN_IDS["<|endoftext|>"]]
-    write_json(path / "generation_config.json", {"eos_token_id": end_token_ids, "pad_token_id": end_token_ids[1]})
-    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
-    write_json(path / "video_preprocessor_config.json", VIDEO_PREPROCESSOR_CONFIG)
-    write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": chat_template})
-    return tokenizer
-
-
-def save(path: Path, weights: Iterable[Named], dtype: str, *, rename: Callable[[str], str]) -> None:
-    """Writes the weights of a checkpoint."""
-    stored = {rename(name): tensor.to(getattr(torch, dtype)) for name, tensor in weights}
-    save_file(stored, path / "model.safetensors", metadata={"format": "pt"})
 
 
 def config_of(dtype: str, tied: bool, *, experts: bool = False) -> dict[str, Any]:
@@ -165,22 +138,16 @@ def _decoder_weights(draw: Draw, tied: bool, readable: list[int], experts: bool)
             yield from draw.norm(f"{layer}.self_attn.{name}", HEAD_DIM)
         yield from draw.linear(f"{layer}.self_attn.o_proj", HIDDEN, 4 * HEAD_DIM, gain=4, bias=False)
         yield from draw.norm(f"{layer}.post_attention_layernorm", HIDDEN)
-        yield from expert_weights(draw, f"{layer}.mlp") if experts else mlp_weights(draw, f"{layer}.mlp", INNER)
+        yield from expert_weights(draw, f"{layer}.mlp") if experts else draw.mlp(f"{layer}.mlp", HIDDEN, INNER)
     yield from draw.norm("model.norm", HIDDEN)
     if not tied:
         yield from draw.vocabulary("lm_head", HIDDEN, readable)
 
 
-def mlp_weights(draw: Draw, name: str, inner: int) -> Iterator[Named]:
-    yield from draw.linear(f"{name}.gate_proj", inner, HIDDEN, bias=False)
-    yield from draw.linear(f"{name}.up_proj", inner, HIDDEN, bias=False)
-    yield from draw.linear(f"{name}.down_proj", HIDDEN, inner, gain=1.5, bias=False)
-
-
 def expert_weights(draw: Draw, name: str) -> Iterator[Named]:
     """Yields the weights of experts in stacks, inputs before outputs, as they are published."""
     yield from draw.linear(f"{name}.gate", NUM_EXPERTS, HIDDEN, gain=3, bias=False)
-    mlps = [dict(mlp_weights(draw, name, EXPERT_INNER)) for _ in range(NUM_EXPERTS)]
+    mlps = [dict(draw.mlp(name, HIDDEN, EXPERT_INNER)) for _ in range(NUM_EXPERTS)]
     gate, up, down = (
         torch.stack([mlp[f"{name}.{part}_proj.weight"].T for mlp in mlps]) for part in ("gate", "up", "down")
     )

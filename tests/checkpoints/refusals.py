@@ -9,7 +9,7 @@ import pytest
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.errors import CheckpointError
-from tests.checkpoints.qwen2_vl import write_changed_config
+from tests.checkpoints.files import write_changed_config
 
 
 def assert_refused(folder: Path, config: Mapping[str, Any], message: str, **fields: Any) -> None:

@@ -34,15 +34,10 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from tests.checkpoints.qwen2_vl import (
-    CHAT_TEMPLATE,
-    PLAIN_TOKENS,
-    SPECIAL_TOKENS,
-    TINY_DECODER,
-    VOCAB_SIZE,
-    make_tokenizer,
-    write_json,
-)
+from tests.checkpoints.files import write_files, write_json
+from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE
+from tests.checkpoints.tokenizer import PLAIN_TOKENS, SPECIAL_TOKENS, VOCAB_SIZE, make_tokenizer
+from tests.checkpoints.weights import TINY_DECODER
 
 LLAMA3_ROPE = {
     "rope_type": "llama3",
@@ -240,9 +235,9 @@ def make_text_checkpoint(path: Path, family: str) -> Path:
     torch.set_rng_state(random_numbers)
     _draw_norms_and_biases(model)
     model.save_pretrained(path)
-    make_tokenizer().save(str(path / "tokenizer.json"))
-    write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE})
-    return path
+    return write_files(
+        path, make_tokenizer(), tokenizer_config={"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE}
+    )
 
 
 def _draw_norms_and_biases(model: torch.nn.Module) -> None:
@@ -294,14 +289,17 @@ def make_embedding_checkpoint(
     _draw_norms_and_biases(model)
     model.model.save_pretrained(path)
     config = json.loads((path / "config.json").read_text())
-    write_json(path / "config.json", config | {"architectures": [architecture]})
     tokenizer = make_tokenizer()
     end = "<|endoftext|>"
     tokenizer.post_processor = TemplateProcessing(
         single=f"$A {end}", pair=None, special_tokens=[(end, tokenizer.token_to_id(end))]
     )
-    tokenizer.save(str(path / "tokenizer.json"))
-    write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE})
+    write_files(
+        path,
+        tokenizer,
+        config=config | {"architectures": [architecture]},
+        tokenizer_config={"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE},
+    )
     kinds = {"": "Transformer", "1_Pooling": "Pooling", **({"2_Normalize": "Normalize"} if normalize else {})}
     write_json(
         path / "modules.json",

@@ -14,13 +14,15 @@ from safetensors.torch import load_file, save_file
 from tokenizers import processors
 from transformers import LlamaConfig, LlamaForCausalLM, WhisperConfig, models
 
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, TINY_DECODER, Draw, make_tokenizer, readable_token_ids, write_json
+from tests.checkpoints.files import write_files, write_json
 from tests.checkpoints.text import LLAMA3_ROPE
+from tests.checkpoints.tokenizer import ids_of, make_tokenizer, readable_token_ids
+from tests.checkpoints.weights import TINY_DECODER, Draw
 
 WhisperEncoder = models.whisper.modeling_whisper.WhisperEncoder
 
 SPECIAL_TOKENS = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
-TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
+TOKEN_IDS = ids_of(SPECIAL_TOKENS)
 AUDIO_TOKEN_ID = 300
 """A token of the vocabulary, as in published checkpoints."""
 MEL_BINS = 80
@@ -62,16 +64,17 @@ def make_ultravox_checkpoint(
         whisper_names: the encoder's tensors have the names of a whole Whisper checkpoint, and its decoder's are there.
         llama_names: the decoder's tensors have the names of its own checkpoint.
     """
-    path.mkdir(parents=True, exist_ok=True)
     tokenizer = make_tokenizer(SPECIAL_TOKENS)
     bos = SPECIAL_TOKENS[0]
     tokenizer.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, TOKEN_IDS[bos])])
-    tokenizer.save(str(path / "tokenizer.json"))
-    write_json(path / "config.json", _config(norm_mid))
-    write_json(path / "generation_config.json", {"eos_token_id": [TOKEN_IDS["<|eot_id|>"]]})
-    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
-    tokens = {"bos_token": bos, "eos_token": "<|eot_id|>", "chat_template": CHAT_TEMPLATE}
-    write_json(path / "tokenizer_config.json", tokens)
+    write_files(
+        path,
+        tokenizer,
+        config=_config(norm_mid),
+        generation_config={"eos_token_id": [TOKEN_IDS["<|eot_id|>"]]},
+        preprocessor_config=PREPROCESSOR_CONFIG,
+        tokenizer_config={"bos_token": bos, "eos_token": "<|eot_id|>", "chat_template": CHAT_TEMPLATE},
+    )
     stored = _weights(Draw(torch.Generator().manual_seed(seed)), norm_mid, readable_token_ids(tokenizer))
     if whisper_names:
         stored = {name.replace("audio_tower.", "audio_tower.model.encoder."): each for name, each in stored.items()}
@@ -181,11 +184,9 @@ def _weights(draw: Draw, norm_mid: bool, readable: list[int]) -> dict[str, torch
             ("self_attn.k_proj", 32, 64, 1.5),
             ("self_attn.v_proj", 32, 64, 1),
             ("self_attn.o_proj", 64, 64, 4),
-            ("mlp.gate_proj", 96, 64, 1),
-            ("mlp.up_proj", 96, 64, 1),
-            ("mlp.down_proj", 64, 96, 1.5),
         ):
             weights |= dict(draw.linear(f"{layer}.{name}", rows, columns, gain=gain, bias=False))
+        weights |= dict(draw.mlp(f"{layer}.mlp", 64, 96))
         for name in ("input_layernorm", "post_attention_layernorm"):
             weights |= dict(draw.norm(f"{layer}.{name}", 64))
     weights |= dict(draw.norm("language_model.model.norm", 64))

@@ -6,7 +6,7 @@ import pytest
 
 from glimpse.client import AnswerError, OptionError
 from glimpse.v1 import content_pb2, generation_pb2
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, SPECIAL_TOKENS
+from tests.checkpoints.tokenizer import PLAIN_TOKENS, SPECIAL_TOKENS
 from tests.protos.compiled import message_class
 
 ENDING = {len(PLAIN_TOKENS) + SPECIAL_TOKENS.index("<|im_end|>"): 40.0}

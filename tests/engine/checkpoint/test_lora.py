@@ -8,7 +8,7 @@ import pytest
 from glimpse.engine.checkpoint.lora import read_adapters
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import EngineConfig
-from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.files import write_json
 
 CONFIG = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "bias": "none", "use_dora": None, "modules_to_save": None}
 

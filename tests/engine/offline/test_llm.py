@@ -21,7 +21,7 @@ from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.chat import parse_chat
 from glimpse.v1 import chat_pb2
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, SPECIAL_TOKENS
+from tests.checkpoints.tokenizer import PLAIN_TOKENS, SPECIAL_TOKENS
 from tests.engine.offline.llm_inputs import (
     IMAGE,
     OTHER_IMAGE,

@@ -11,8 +11,9 @@ import torch
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from glimpse.media.processing.sizing.smart_resize import SmartResize
 from glimpse.offline.llm import LLM, InputError, SamplingParams
-from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, make_tokenizer
+from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
+from tests.checkpoints.tokenizer import make_tokenizer
 from tests.engine.checkpoint.text.reference import reference_tokenizer
 from tests.engine.offline.llm_inputs import load, text, user
 from tests.oracles.qwen3_vl import answer, encode, write_media

@@ -21,7 +21,7 @@ from glimpse.engine.checkpoint.text.tools import (
 )
 from glimpse.engine.protocol.messages import FinishReason
 from glimpse.offline.llm import LLM, InputError, SamplingParams
-from tests.checkpoints.qwen2_vl import make_tokenizer
+from tests.checkpoints.tokenizer import make_tokenizer
 from tests.paths import TRAINING_TEMPLATE
 
 GREEDY = SamplingParams(temperature=0, max_tokens=4)

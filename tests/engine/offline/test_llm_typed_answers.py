@@ -9,7 +9,7 @@ from google.protobuf import any_pb2, json_format
 from glimpse.engine.protocol.messages import FinishReason
 from glimpse.offline.llm import LLM, InputError, SamplingParams
 from glimpse.v1 import content_pb2
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, SPECIAL_TOKENS
+from tests.checkpoints.tokenizer import PLAIN_TOKENS, SPECIAL_TOKENS
 from tests.engine.offline.llm_inputs import user
 from tests.protos.compiled import message_class
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from glimpse.offline.llm import LLM, InputError, SamplingParams
-from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.files import write_json
 from tests.checkpoints.ultravox import AUDIO_TOKEN_ID, make_ultravox_checkpoint, split_ultravox_checkpoint
 from tests.engine.offline.llm_inputs import IMAGE, image_pil, load, text, user
 from tests.media.audio import noise, tone

@@ -11,8 +11,9 @@ import numpy as np
 import PIL.Image
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
-from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, make_tokenizer
+from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
+from tests.checkpoints.tokenizer import make_tokenizer
 from tests.e2e.stack import Stack
 from tests.engine.checkpoint.text.reference import reference_tokenizer
 from tests.media.videos import greys, video

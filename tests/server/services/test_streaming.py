@@ -14,7 +14,7 @@ from google.api.httpbody_pb2 import HttpBody
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.server.rpc.context import GRACE_HEADER
 from glimpse.v1 import chat_pb2_grpc, completion_pb2, completion_pb2_grpc
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS
+from tests.checkpoints.tokenizer import PLAIN_TOKENS
 from tests.e2e.stack import read_metric
 from tests.engine.replies import reply_with
 from tests.engine.scripted_engine import FLOOD_TOKENS

@@ -9,7 +9,7 @@ from google.protobuf import json_format
 
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, completion_pb2, completion_pb2_grpc, generation_pb2
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, SPECIAL_TOKENS
+from tests.checkpoints.tokenizer import PLAIN_TOKENS, SPECIAL_TOKENS
 from tests.protos.compiled import FILES, file_descriptor_set, message_class, type_names
 from tests.server.requests import post_json, request, user
 

@@ -16,7 +16,7 @@ from glimpse.engine.worker.loading.load_engine import load_model
 from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.loading.weight_files import read_headers
 from glimpse.engine.worker.models.model import Model
-from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.files import write_json
 from tests.checkpoints.ultravox import TOKEN_IDS, make_ultravox_checkpoint, split_ultravox_checkpoint
 
 

@@ -13,8 +13,8 @@ from glimpse.media.processing.frame_sampling import IntervalSampling
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.split_tiles import SplitTiles
 from glimpse.media.processing.sizing.square_frames import SquareFrames
+from tests.checkpoints.files import write_json
 from tests.checkpoints.idefics3 import Family, make_idefics3_checkpoint, preprocessor_config
-from tests.checkpoints.qwen2_vl import write_json
 
 
 @pytest.fixture

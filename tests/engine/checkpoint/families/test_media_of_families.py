@@ -23,6 +23,7 @@ from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.placement import ImageSource
 from glimpse.media.processing.sizing.smart_resize import SmartResize
 from glimpse.media.processing.video import video_from_pixels
+from tests.checkpoints.files import write_json
 from tests.checkpoints.gemma3 import make_gemma3_checkpoint
 from tests.checkpoints.glm import make_glm4v_checkpoint
 from tests.checkpoints.idefics3 import make_idefics3_checkpoint
@@ -34,7 +35,7 @@ from tests.checkpoints.mistral3 import make_mistral3_checkpoint
 from tests.checkpoints.paddleocr_vl import make_paddleocr_vl_checkpoint
 from tests.checkpoints.paligemma import make_paligemma_checkpoint
 from tests.checkpoints.qwen2_audio import make_audio_checkpoint
-from tests.checkpoints.qwen2_vl import PREPROCESSOR_CONFIG, make_checkpoint, write_json
+from tests.checkpoints.qwen2_vl import PREPROCESSOR_CONFIG, make_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.checkpoints.text import make_text_checkpoint
 from tests.checkpoints.ultravox import make_ultravox_checkpoint

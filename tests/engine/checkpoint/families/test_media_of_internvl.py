@@ -12,13 +12,13 @@ from glimpse.media.processing.frame_sampling import SegmentSampling
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
 from glimpse.media.processing.sizing.square_frames import SquareFrames
+from tests.checkpoints.files import write_json
 from tests.checkpoints.internvl import (
     PREPROCESSOR_CONFIG,
     TOKEN_IDS,
     make_internvl_checkpoint,
     make_original_checkpoint,
 )
-from tests.checkpoints.qwen2_vl import write_json
 
 
 @pytest.fixture(scope="module")

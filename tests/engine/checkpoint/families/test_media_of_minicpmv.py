@@ -13,8 +13,8 @@ from glimpse.media.processing.frame_sampling import SegmentSampling, StrideSampl
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
 from glimpse.media.processing.sizing.scaled_frames import ScaledFrames
+from tests.checkpoints.files import write_json
 from tests.checkpoints.minicpmv import PREPROCESSOR_CONFIG, SCALE, make_minicpmv_checkpoint
-from tests.checkpoints.qwen2_vl import write_json
 
 
 @pytest.fixture(scope="module")

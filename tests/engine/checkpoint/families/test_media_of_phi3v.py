@@ -12,8 +12,8 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.hd_tiles import HdTiles
+from tests.checkpoints.files import write_json
 from tests.checkpoints.phi3v import PREPROCESSOR_CONFIG, SIDE, make_phi3v_checkpoint
-from tests.checkpoints.qwen2_vl import write_json
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from jsonschema.validators import validator_for
 
 from glimpse.engine.protocol.messages import FinishReason
 from glimpse.offline.llm import LLM, Grammar, GrammarKind, RequestOutput, SamplingParams
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, SPECIAL_TOKENS
+from tests.checkpoints.tokenizer import PLAIN_TOKENS, SPECIAL_TOKENS
 
 SCHEMAS: dict[str, dict[str, Any]] = {
     path.stem: json.loads(path.read_text(encoding="utf-8"))

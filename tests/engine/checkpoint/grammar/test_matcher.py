@@ -32,7 +32,7 @@ from glimpse.engine.worker.execution.sampler import SequenceSampler, sample, sam
 from glimpse.engine.worker.loading.load_engine import load_core, load_vocabulary
 from glimpse.offline import llm as llm_module
 from glimpse.offline.llm import LLM, InputError
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, SPECIAL_TOKENS, VOCAB_SIZE
+from tests.checkpoints.tokenizer import PLAIN_TOKENS, SPECIAL_TOKENS, VOCAB_SIZE
 
 EOS = len(PLAIN_TOKENS) + SPECIAL_TOKENS.index("<|im_end|>")
 A, B, C = (PLAIN_TOKENS.index(letter) for letter in "abc")

@@ -29,7 +29,7 @@ from glimpse.engine.worker.execution.reasoning_limiter import ReasoningLimiter
 from glimpse.engine.worker.execution.sampler import SequenceSampler, sample, sample_with_draft_tokens
 from glimpse.offline.llm import LLM
 from glimpse.offline.run import RequestOutput
-from tests.checkpoints.qwen2_vl import SPECIAL_TOKENS, make_tokenizer
+from tests.checkpoints.tokenizer import SPECIAL_TOKENS, make_tokenizer
 
 PLAIN = Tokenizer(make_tokenizer())
 TAGGED = Tokenizer(make_tokenizer((*SPECIAL_TOKENS, "<think>", "</think>")))

@@ -14,7 +14,8 @@ from glimpse.engine.checkpoint.text.slots import PlaceholderError
 from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer, load_tokenizer
 from glimpse.media.kind import MediaKind
-from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, make_tokenizer
+from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE
+from tests.checkpoints.tokenizer import make_tokenizer
 
 TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {% if message.content is string %}{{ message.content }}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from glimpse.engine.checkpoint.text.output_processor import Delta, OutputProcessor, prompt_token_texts
 from glimpse.engine.checkpoint.text.tokenizer import Detokenizer, Tokenizer
 from glimpse.engine.protocol.messages import FinishReason, TokenEvent, TokenLogprobs
-from tests.checkpoints.qwen2_vl import make_tokenizer
+from tests.checkpoints.tokenizer import make_tokenizer
 from tests.engine.checkpoint.text.stopping import cut_at_first_stop
 
 TOKENIZER = Tokenizer(make_tokenizer())

@@ -17,7 +17,8 @@ from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
-from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, make_tokenizer
+from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE
+from tests.checkpoints.tokenizer import make_tokenizer
 from tests.engine.checkpoint.text.reference import reference_messages, reference_tokenizer
 
 RAW = make_tokenizer()

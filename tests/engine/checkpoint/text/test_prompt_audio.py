@@ -16,7 +16,7 @@ from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.qwen2_audio import CHAT_TEMPLATE, SPECIAL_TOKENS, TOKEN_IDS
-from tests.checkpoints.qwen2_vl import make_tokenizer
+from tests.checkpoints.tokenizer import make_tokenizer
 from tests.engine.checkpoint.text.audio_conversations import AUDIO, CONVERSATIONS, layouts
 from tests.engine.checkpoint.text.reference import reference_messages, reference_tokenizer
 

@@ -17,8 +17,8 @@ from glimpse.engine.checkpoint.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.checkpoint.text.prompt import load_prompt_builder
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import prepare_image
+from tests.checkpoints.files import write_json
 from tests.checkpoints.gemma3 import CHAT_TEMPLATE, NUM_IMAGE_TOKENS, SIDE, TOKEN_IDS, make_gemma3_checkpoint
-from tests.checkpoints.qwen2_vl import write_json
 from tests.oracles.gemma3 import image_processor
 
 CHECKPOINT = make_gemma3_checkpoint

@@ -35,8 +35,8 @@ from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.patches.budget_frames import BudgetFrames
 from glimpse.media.processing.sizing.patches.patch_budget import BUDGETS, PatchBudget, budget_size
 from glimpse.media.processing.video import Video, make_video
+from tests.checkpoints.files import write_json
 from tests.checkpoints.gemma4 import PATCH, POOL, TOKEN_IDS, make_gemma4_checkpoint
-from tests.checkpoints.qwen2_vl import write_json
 from tests.oracles.gemma4 import image_processor
 
 get_aspect_ratio_preserving_size = models.gemma4.image_processing_pil_gemma4.get_aspect_ratio_preserving_size

@@ -23,8 +23,8 @@ from glimpse.media.processing.image import Image
 from glimpse.media.processing.sizing.placement import ImagePlacement, ImageSource
 from glimpse.media.processing.sizing.smart_resize import SmartResize
 from glimpse.media.processing.video import Video
+from tests.checkpoints.files import write_json
 from tests.checkpoints.glm import TOKEN_IDS, make_glm4v_checkpoint
-from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.checkpoint.text.conversations import IMAGE, IMAGE_CONVERSATIONS, VIDEO, assistant, user
 from tests.engine.checkpoint.text.reference import reference_messages, reference_tokenizer, reference_tool
 from tests.oracles.glm4v import write_media

@@ -16,7 +16,7 @@ from glimpse.engine.checkpoint.text.prompt import PromptBuilder
 from glimpse.engine.checkpoint.text.template import ChatTemplate
 from glimpse.media.processing.video import Video, make_video
 from tests.checkpoints.idefics3 import SPECIAL_TOKENS, TOKEN_IDS, make_idefics3_checkpoint
-from tests.checkpoints.qwen2_vl import make_tokenizer
+from tests.checkpoints.tokenizer import make_tokenizer
 from tests.engine.checkpoint.text.conversations import IMAGE, IMAGE_CONVERSATIONS, VIDEO, assistant, system, user
 from tests.engine.checkpoint.text.reference import reference_messages
 from tests.engine.prepared_media import image_of, prompt_with_media, slots, video_processing

@@ -14,7 +14,7 @@ from glimpse.engine.checkpoint.text.template import ChatTemplate
 from glimpse.engine.errors import TemplateError
 from glimpse.media.processing.video import Video, make_video
 from tests.checkpoints.internvl import CHAT_TEMPLATE, SPECIAL_TOKENS, TOKEN_IDS, make_internvl_checkpoint
-from tests.checkpoints.qwen2_vl import make_tokenizer
+from tests.checkpoints.tokenizer import make_tokenizer
 from tests.engine.checkpoint.text.conversations import IMAGE, IMAGE_CONVERSATIONS, VIDEO, assistant, system, user
 from tests.engine.checkpoint.text.reference import reference_messages
 from tests.engine.prepared_media import image_of, prompt_with_media, slots, video_processing

@@ -13,9 +13,9 @@ from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_bui
 from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.video import make_video
+from tests.checkpoints.files import write_json
 from tests.checkpoints.llava import save_tokenizer
 from tests.checkpoints.minicpmv import SPECIAL_TOKENS, TOKEN_IDS, VERSIONS, Version, make_minicpmv_checkpoint
-from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.checkpoint.text.conversations import IMAGE, IMAGE_CONVERSATIONS, VIDEO, assistant, system, user
 from tests.engine.checkpoint.text.reference import reference_messages
 from tests.engine.prepared_media import image_of, prompt_with_media, video_processing

@@ -23,6 +23,7 @@ from glimpse.media.errors import MediaError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import Image, ImageProcessing, prepare_image
 from glimpse.media.processing.sizing.recipe import Detail
+from tests.checkpoints.files import write_json
 from tests.checkpoints.mistral3 import (
     CHAT_TEMPLATE,
     LONGEST_EDGE,
@@ -32,7 +33,6 @@ from tests.checkpoints.mistral3 import (
     merge_of,
     token_ids_of,
 )
-from tests.checkpoints.qwen2_vl import write_json
 from tests.media.images import scene
 from tests.oracles.mistral3 import image_processor
 

@@ -29,9 +29,9 @@ from glimpse.media.processing.image import Image
 from glimpse.media.processing.sizing.placement import ImagePlacement, ImageSource
 from glimpse.media.processing.sizing.smart_resize import SmartResize
 from glimpse.media.processing.video import Video
-from tests.checkpoints.qwen2_vl import make_tokenizer
 from tests.checkpoints.qwen3_5 import TEMPLATE as QWEN3_5_TEMPLATE
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
+from tests.checkpoints.tokenizer import make_tokenizer
 from tests.engine.checkpoint.text.reference import reference_messages, reference_tokenizer, reference_tool
 from tests.oracles.qwen3_vl import encode, spans_of, write_media
 

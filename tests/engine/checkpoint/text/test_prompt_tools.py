@@ -22,7 +22,7 @@ from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
-from tests.checkpoints.qwen2_vl import make_tokenizer
+from tests.checkpoints.tokenizer import make_tokenizer
 from tests.engine.checkpoint.text.reference import reference_messages, reference_tokenizer, reference_tool
 from tests.paths import TRAINING_TEMPLATE
 

@@ -13,7 +13,7 @@ from glimpse.engine.checkpoint.text.conversation import ChatMessage
 from glimpse.engine.checkpoint.text.prompt import PromptBuilder, load_prompt_builder
 from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
-from tests.checkpoints.qwen2_vl import make_tokenizer
+from tests.checkpoints.tokenizer import make_tokenizer
 from tests.checkpoints.ultravox import AUDIO_TOKEN_ID, CHAT_TEMPLATE, SPECIAL_TOKENS, make_ultravox_checkpoint
 from tests.engine.checkpoint.text.audio_conversations import AUDIO, CONVERSATIONS, layouts
 from tests.engine.checkpoint.text.reference import reference_tokenizer

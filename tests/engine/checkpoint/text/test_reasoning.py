@@ -15,7 +15,7 @@ from glimpse.engine.checkpoint.text.reasoning import (
 )
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.protocol.sampling_params import ReasoningTags
-from tests.checkpoints.qwen2_vl import SPECIAL_TOKENS, make_tokenizer
+from tests.checkpoints.tokenizer import SPECIAL_TOKENS, make_tokenizer
 
 TAGS = ReasoningTags(opening="<think>", closing="</think>")
 OPEN = ReasoningTags(opening="<think>", closing="</think>", is_open=True)

@@ -16,7 +16,7 @@ from glimpse.engine.checkpoint.text.template import ChatTemplate, ChatTemplates
 from glimpse.engine.checkpoint.text.tokenizer import Detokenizer, Tokenizer, load_tokenizer
 from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
-from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.files import write_json
 
 SPECIAL = ("<unk>", "<s>", "</s>", "<|user|>", "<|end|>")
 MERGES = ("▁ t", "h e", "▁t he", "i n", "a n", "▁ a", "▁ ▁")

@@ -13,7 +13,8 @@ from glimpse.engine.checkpoint.families.text import LLAMA
 from glimpse.engine.checkpoint.text.conversation import ChatMessage, ToolDefinition
 from glimpse.engine.checkpoint.text.template import ChatTemplate, load_chat_templates
 from glimpse.engine.errors import CheckpointError, TemplateError
-from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE, make_tokenizer
+from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE
+from tests.checkpoints.tokenizer import make_tokenizer
 from tests.engine.checkpoint.text.reference import reference_tokenizer
 
 SPECIAL_TOKENS = {"eos_token": "<|im_end|>", "bos_token": "<|endoftext|>"}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from glimpse.engine.checkpoint.text.tokenizer import Detokenizer, Tokenizer, load_tokenizer
 from glimpse.engine.errors import CheckpointError
-from tests.checkpoints.qwen2_vl import make_tokenizer
+from tests.checkpoints.tokenizer import make_tokenizer
 
 REFERENCE = make_tokenizer()
 TOKENIZER = Tokenizer(REFERENCE)

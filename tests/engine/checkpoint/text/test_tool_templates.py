@@ -24,7 +24,8 @@ from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.checkpoint.text.tools import FORMATS, find_format
 from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
-from tests.checkpoints.qwen2_vl import make_checkpoint, make_tokenizer
+from tests.checkpoints.qwen2_vl import make_checkpoint
+from tests.checkpoints.tokenizer import make_tokenizer
 
 TOKENIZER = Tokenizer(make_tokenizer())
 PLACEHOLDERS = {kind: TOKENIZER.encode(f"<|{kind.value}_pad|>")[0] for kind in (MediaKind.IMAGE, MediaKind.VIDEO)}

@@ -6,7 +6,7 @@ import pytest
 
 from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.checkpoint.text.tools import FORMATS, ToolFormat, find_format, new_tool_call_id, tag_ids
-from tests.checkpoints.qwen2_vl import make_tokenizer
+from tests.checkpoints.tokenizer import make_tokenizer
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from glimpse.engine.protocol.sampling_params import (
 )
 from glimpse.engine.worker.execution.runner import ModelRunner
 from glimpse.engine.worker.loading import build_runner, load_engine
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS
+from tests.checkpoints.tokenizer import PLAIN_TOKENS
 from tests.engine.checking_runner import run_until_idle
 from tests.engine.harness import make_prompt, request_of
 

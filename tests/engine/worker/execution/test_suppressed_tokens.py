@@ -24,7 +24,7 @@ from glimpse.engine.protocol.sampling_params import (
 )
 from glimpse.engine.worker.execution.reasoning_limiter import ReasoningLimiter
 from glimpse.engine.worker.execution.sampler import SequenceSampler, sample
-from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.files import write_json
 from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.harness import Harness, make_prompt
 from tests.engine.levels import needs_kernels

@@ -30,7 +30,7 @@ from tests.checkpoints.deepseek_ocr2 import (
     make_deepseek_ocr2_checkpoint,
     make_original_checkpoint,
 )
-from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.files import write_json
 from tests.checkpoints.refusals import refused
 from tests.engine.harness import PlacedMedium, Prompt, prompt_with
 from tests.engine.levels import LEVELS, assert_stays_near_float32, needs_kernels

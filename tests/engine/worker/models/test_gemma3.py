@@ -7,7 +7,7 @@ import pytest
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.decoder import LinearScaling, SlidingAttention
-from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.files import write_json
 from tests.checkpoints.refusals import assert_refused
 from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.worker.models.windows import Windows

@@ -7,9 +7,9 @@ import pytest
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.media.kind import MediaKind
+from tests.checkpoints.files import write_json
 from tests.checkpoints.gemma3 import NUM_IMAGE_TOKENS, SIDE, TOKEN_IDS, make_gemma3_checkpoint
 from tests.checkpoints.llava import Names
-from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.refusals import assert_refused
 from tests.engine.harness import Harness, PlacedMedium, Prompt, prompt_with
 from tests.engine.worker.models.steps import NativeSteps, agreement

@@ -17,7 +17,7 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.config import KvCacheDType
 from glimpse.engine.worker.parallel.shards import shard_config
 from glimpse.engine.worker.tensors.kv_cache import CacheShape
-from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.files import write_json
 from tests.checkpoints.refusals import assert_refused
 from tests.checkpoints.text import make_text_checkpoint
 from tests.engine.levels import needs_kernels

@@ -22,8 +22,8 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.media.errors import MediaError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import AudioProcessing, audio_from_samples
+from tests.checkpoints.files import write_json
 from tests.checkpoints.gemma4 import PATCH, POOL, TOKEN_IDS, make_gemma4_checkpoint, make_large_gemma4_checkpoint
-from tests.checkpoints.qwen2_vl import write_json
 from tests.engine.harness import Harness, PlacedMedium, Prompt, ScriptedSequence, prompt_with
 from tests.engine.worker.models.steps import NativeSteps, assert_same
 from tests.engine.worker.models.test_gemma4_images import place as place_image

@@ -13,8 +13,8 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.checkpoint.text.media_inputs import read_media
 from glimpse.media.processing.audio import AudioProcessing, audio_from_samples
+from tests.checkpoints.files import write_json
 from tests.checkpoints.gemma4 import TOKEN_IDS, WAVE, make_unified_gemma4_checkpoint
-from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.refusals import assert_refused
 from tests.engine.harness import PlacedMedium, Prompt, ScriptedSequence, prompt_with
 from tests.engine.worker.models.steps import LevelSteps, assert_same

@@ -15,8 +15,8 @@ from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.worker.models.encoders.qwen2_vl_vision import patch_positions
 from glimpse.engine.worker.models.glm import LearnedPositions
 from glimpse.media.kind import MediaKind
+from tests.checkpoints.files import write_json
 from tests.checkpoints.glm import TOKEN_IDS, make_glm4v_checkpoint
-from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.refusals import refused
 from tests.engine.harness import PlacedMedium, Prompt, prompt_with
 from tests.engine.worker.models.steps import LevelSteps, agreement

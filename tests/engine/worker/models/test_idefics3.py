@@ -8,8 +8,8 @@ import torch
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.encoders import TiledVisionConfig
 from glimpse.engine.checkpoint.model_config.model import read_json
+from tests.checkpoints.files import write_json
 from tests.checkpoints.idefics3 import Family, make_idefics3_checkpoint
-from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.refusals import refused
 from tests.engine.harness import Prompt
 from tests.engine.idefics3_prompts import NUM_TILE_TOKENS, tiled_prompt

@@ -14,6 +14,7 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.loading.build_model import make_model
 from glimpse.engine.worker.loading.weights import checkpoint_name
 from glimpse.media.kind import MediaKind
+from tests.checkpoints.files import write_changed_config, write_json
 from tests.checkpoints.internvl import (
     NUM_TILE_TOKENS,
     SIDE,
@@ -22,7 +23,6 @@ from tests.checkpoints.internvl import (
     make_internvl_checkpoint,
     make_original_checkpoint,
 )
-from tests.checkpoints.qwen2_vl import write_changed_config, write_json
 from tests.checkpoints.refusals import refused
 from tests.engine.harness import Harness, PlacedMedium, prompt_with
 from tests.engine.worker.models.steps import LevelSteps, agreement

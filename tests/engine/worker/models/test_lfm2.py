@@ -17,8 +17,8 @@ from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from glimpse.media.processing.sizing.patches.flex_tiles import FlexTiles
+from tests.checkpoints.files import write_changed_config, write_json
 from tests.checkpoints.lfm2 import MAX_ROWS, PATCH, TILE, TOKEN_IDS, make_lfm2_vl_checkpoint
-from tests.checkpoints.qwen2_vl import write_changed_config, write_json
 from tests.checkpoints.refusals import refused
 from tests.engine.harness import Harness, PlacedMedium, Prompt, prompt_with
 from tests.engine.worker.models.steps import LevelSteps, agreement

@@ -10,8 +10,8 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.encoders import LlavaOneVisionConfig
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.sizing.any_res import AnyRes
+from tests.checkpoints.files import write_json
 from tests.checkpoints.llava import DECODERS, IMAGE_TOKEN_ID, NEXT_RESOLUTIONS, SIDE, Names, make_next_checkpoint
-from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.refusals import assert_refused
 from tests.engine.harness import Harness, PlacedMedium, Prompt, prompt_with
 from tests.engine.worker.models.steps import NativeSteps, agreement

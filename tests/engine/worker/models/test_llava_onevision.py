@@ -9,8 +9,8 @@ from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.model_config.encoders import LlavaOneVisionConfig
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.sizing.any_res import AnyRes
+from tests.checkpoints.files import write_json
 from tests.checkpoints.llava import ONEVISION_TOKEN_IDS, RESOLUTIONS, TILE, Names, make_onevision_checkpoint
-from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.refusals import assert_refused
 from tests.engine.harness import Harness, PlacedMedium, Prompt, ScriptedSequence, prompt_with
 from tests.engine.worker.models.steps import NativeSteps, assert_same

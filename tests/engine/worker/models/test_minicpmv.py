@@ -19,8 +19,8 @@ from glimpse.engine.worker.models.minicpmv import MiniCPMV, make_model, nearest_
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.sizing.scaled_frames import ScaledFrames, temporal_id
 from glimpse.media.processing.video import make_video
+from tests.checkpoints.files import write_changed_config, write_json
 from tests.checkpoints.minicpmv import NUM_QUERIES, TOKEN_IDS, Version, make_minicpmv_checkpoint
-from tests.checkpoints.qwen2_vl import write_changed_config, write_json
 from tests.engine.harness import Harness, PlacedMedium, Prompt, encode_of, prompt_with
 from tests.engine.prepared_media import image_of
 from tests.engine.worker.models.steps import LevelSteps, agreement, assert_same

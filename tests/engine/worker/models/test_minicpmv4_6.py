@@ -16,8 +16,8 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.frame_sampling import InstantSampling
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
+from tests.checkpoints.files import write_changed_config, write_json
 from tests.checkpoints.minicpmv4_6 import PREPROCESSOR, SCALE, TOKEN_IDS, VIDEO, make_minicpmv4_6_checkpoint
-from tests.checkpoints.qwen2_vl import write_changed_config, write_json
 from tests.checkpoints.refusals import refused
 from tests.engine.harness import PlacedMedium, Prompt, prompt_with
 from tests.engine.worker.models.steps import LevelSteps, agreement

@@ -28,6 +28,7 @@ from glimpse.engine.worker.loading.resolve import Computing, NativeAvailability
 from glimpse.engine.worker.loading.tensor_check import check_tensors
 from glimpse.engine.worker.loading.weight_files import checkpoint_digest, read_headers
 from glimpse.engine.worker.native.library import Level
+from tests.checkpoints.files import write_json
 from tests.checkpoints.gemma3 import make_gemma3_checkpoint
 from tests.checkpoints.gemma4 import make_gemma4_checkpoint, make_large_gemma4_checkpoint
 from tests.checkpoints.gguf import fit_scale
@@ -42,9 +43,10 @@ from tests.checkpoints.mistral3 import make_mistral3_checkpoint
 from tests.checkpoints.mmproj import write_mmproj, write_pair, write_rounded
 from tests.checkpoints.paddleocr_vl import make_paddleocr_vl_checkpoint
 from tests.checkpoints.qwen2_audio import make_audio_checkpoint
-from tests.checkpoints.qwen2_vl import VOCAB_SIZE, make_checkpoint, write_json
+from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
+from tests.checkpoints.tokenizer import VOCAB_SIZE
 from tests.checkpoints.ultravox import AUDIO_TOKEN_ID, make_ultravox_checkpoint
 from tests.engine.harness import Harness, make_prompt
 from tests.engine.idefics3_prompts import tiled_prompt

@@ -13,8 +13,8 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.loading.load_engine import load_model
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.models.phi3v import make_model
+from tests.checkpoints.files import write_changed_config, write_json
 from tests.checkpoints.phi3v import CONFIG, MAX_TILES, SIDE, make_phi3v_checkpoint
-from tests.checkpoints.qwen2_vl import write_changed_config, write_json
 from tests.engine.harness import Prompt, encode_of
 from tests.engine.phi3v_prompts import prompt_of
 from tests.engine.prepared_media import image_of

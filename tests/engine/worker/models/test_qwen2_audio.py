@@ -12,8 +12,8 @@ from glimpse.engine.checkpoint.text.media_inputs import read_media
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import audio_from_samples
 from glimpse.media.processing.media_processing import MediaProcessing
+from tests.checkpoints.files import write_json
 from tests.checkpoints.qwen2_audio import PREPROCESSOR_CONFIG, TOKEN_IDS, make_audio_checkpoint
-from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.refusals import refused
 from tests.engine.harness import Harness, PlacedMedium, Prompt, prompt_with
 from tests.engine.levels import assert_stays_near_float32

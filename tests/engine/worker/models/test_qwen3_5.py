@@ -16,8 +16,8 @@ from glimpse.engine.checkpoint.model_config.decoder import DeltaNetSizes
 from glimpse.engine.worker.layers.delta_net import DeltaNet, chunked_delta_rule, delta_net, plan_states
 from glimpse.engine.worker.tensors.batch import StateRows
 from glimpse.engine.worker.tensors.kv_cache import LayerStates
+from tests.checkpoints.files import write_json
 from tests.checkpoints.quantized import WeightFormat, quantize_checkpoint
-from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
 from tests.checkpoints.refusals import refused
 from tests.engine.harness import Harness

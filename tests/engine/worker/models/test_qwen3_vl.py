@@ -17,8 +17,8 @@ from glimpse.engine.worker.models.encoders.qwen3_vl_vision import interpolate_po
 from glimpse.engine.worker.models.qwen_vl import layout_prompt
 from glimpse.engine.worker.native.library import Level
 from glimpse.media.kind import MediaKind
+from tests.checkpoints.files import write_json
 from tests.checkpoints.quantized import WeightFormat, quantize_checkpoint
-from tests.checkpoints.qwen2_vl import write_json
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.checkpoints.refusals import refused
 from tests.engine.harness import Harness, encode_of

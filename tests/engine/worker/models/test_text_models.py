@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from glimpse import LLM, SamplingParams
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.protocol.config import Quantization
-from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.files import write_json
 from tests.checkpoints.refusals import assert_refused
 from tests.checkpoints.text import FAMILIES, LONG_ROPE, make_text_checkpoint
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, make_prompt

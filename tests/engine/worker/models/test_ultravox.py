@@ -13,7 +13,7 @@ from glimpse.engine.checkpoint.text.media_inputs import read_media
 from glimpse.media.errors import MediaError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import AudioProcessing, audio_from_samples
-from tests.checkpoints.qwen2_vl import write_json
+from tests.checkpoints.files import write_json
 from tests.checkpoints.refusals import refused
 from tests.checkpoints.ultravox import AUDIO_TOKEN_ID, make_ultravox_checkpoint
 from tests.engine.harness import Harness, PlacedMedium, Prompt, prompt_with

@@ -11,8 +11,9 @@ from glimpse.engine.checkpoint.families.reading.tokenizer_files import has_token
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.checkpoint.text.tokenizer import load_tokenizer
 from glimpse.engine.errors import CheckpointError
+from tests.checkpoints.files import write_json
 from tests.checkpoints.internvl import SPECIAL_TOKENS, TOKEN_IDS, make_internvl_checkpoint, make_original_checkpoint
-from tests.checkpoints.qwen2_vl import PLAIN_TOKENS, make_tokenizer, write_json
+from tests.checkpoints.tokenizer import PLAIN_TOKENS, make_tokenizer
 
 TEXTS = (
     "",
