@@ -64,7 +64,10 @@ class GrammarCompiler:
         """Starts compiling a grammar unless its future is held, and does not wait. `begin` reports errors."""
         with self._lock:
             compiled = self._held.get(grammar)
-            return self._keep(grammar, compiled or self._threads.submit(self._compile, grammar))
+            if compiled is None:
+                compiled = Future[LLMatcher]()
+                self._threads.submit(self._compile_once, grammar, compiled)
+            return self._keep(grammar, compiled)
 
     def begin(self, grammar: Grammar) -> LLMatcher:
         """Returns a new matcher at the beginning of a grammar; matchers of a grammar share its lexer.
@@ -78,14 +81,16 @@ class GrammarCompiler:
         with self._lock:
             is_held = grammar in self._held
             compiled = self.compile(grammar)
-            own = self._keep(grammar, _running()) if is_held and compiled.cancel() else None
-        return self._begun(compiled) if own is None else self._begin_here(grammar, own)
+        if is_held:
+            self._compile_once(grammar, compiled)
+        return self._begun(compiled)
 
     def begin_with_new_lexer(self, grammar: Grammar) -> LLMatcher:
         """Like `begin`, with a lexer that no other matcher has yet."""
         with self._lock:
-            own = self._keep(grammar, _running())
-        return self._begin_here(grammar, own)
+            own = self._keep(grammar, Future[LLMatcher]())
+        self._compile_once(grammar, own)
+        return self._begun(own)
 
     def _keep(self, grammar: Grammar, compiled: Future[LLMatcher]) -> Future[LLMatcher]:
         self._held[grammar] = self._latest[grammar] = compiled
@@ -94,18 +99,22 @@ class GrammarCompiler:
             self._latest.popitem(last=False)
         return compiled
 
-    def _begin_here(self, grammar: Grammar, own: Future[LLMatcher]) -> LLMatcher:
-        try:
-            own.set_result(self._compile(grammar))
-        except Exception as error:
-            own.set_exception(error)
-        return self._begun(own)
-
     @staticmethod
     def _begun(compiled: Future[LLMatcher]) -> LLMatcher:
         if (error := compiled.exception()) is not None:
             raise GrammarError(str(error)) from error  # a kept exception would accumulate the frames of all callers
         return compiled.result().deep_copy()
+
+    def _compile_once(self, grammar: Grammar, compiled: Future[LLMatcher]) -> None:
+        """Compiles a grammar unless a thread has begun to."""
+        with self._lock:
+            if compiled.running() or compiled.done():
+                return
+            compiled.set_running_or_notify_cancel()
+        try:
+            compiled.set_result(self._compile(grammar))
+        except Exception as error:
+            compiled.set_exception(error)
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
         grammars = [{"name": _ANSWER, "lark_grammar": to_lark(grammar)}]
@@ -180,12 +189,6 @@ class Matcher:
             if not self._matcher.is_error():
                 return bitmask
         raise GrammarError(_reason(error))
-
-
-def _running() -> Future[LLMatcher]:
-    future = Future[LLMatcher]()
-    future.set_running_or_notify_cancel()
-    return future
 
 
 class _Tokens:

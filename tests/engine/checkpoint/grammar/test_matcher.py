@@ -4,6 +4,8 @@ import json
 import re
 import string
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -33,6 +35,7 @@ from glimpse.engine.worker.loading.load_engine import load_core, load_vocabulary
 from glimpse.offline import llm as llm_module
 from glimpse.offline.llm import LLM, InputError
 from tests.checkpoints.tokenizer import PLAIN_TOKENS, SPECIAL_TOKENS, VOCAB_SIZE
+from tests.waiting import eventually
 
 EOS = len(PLAIN_TOKENS) + SPECIAL_TOKENS.index("<|im_end|>")
 A, B, C = (PLAIN_TOKENS.index(letter) for letter in "abc")
@@ -292,23 +295,45 @@ class TestManyGrammars:
     def test_one_that_is_needed_now_does_not_wait_behind_others(
         self, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
     ):
-        compiled, others = list[str](), Event()
-        compile_grammar = GrammarCompiler._compile  # pyright: ignore[reportPrivateUsage]
-
-        def compile_slowly(compiler: GrammarCompiler, grammar: Grammar) -> Any:
-            if grammar.text != "needed":
-                others.wait(5)
-            compiled.append(grammar.text)
-            return compile_grammar(compiler, grammar)
-
-        monkeypatch.setattr(GrammarCompiler, "_compile", compile_slowly)
+        compiled, others = compiling_slowly(monkeypatch)
         compiler = GrammarCompiler(vocabulary)
         waiting = [compiler.compile(regex(pattern)) for pattern in ("first", "second", "third", "needed")]
         assert not compiler.begin(regex("needed")).is_error()
         assert compiled == ["needed"]
         others.set()
-        assert [each.cancelled() or not each.result().is_error() for each in waiting] == [True] * 4
+        assert not any(each.result().is_error() for each in waiting)
         assert sorted(compiled) == ["first", "needed", "second", "third"]
+
+    def test_one_that_two_threads_need_is_compiled_once_for_both(
+        self, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+    ):
+        compiled, others = compiling_slowly(monkeypatch)
+        compiler = GrammarCompiler(vocabulary)
+        waiting = [compiler.compile(regex(pattern)) for pattern in ("first", "second")]
+        with ThreadPoolExecutor() as threads:
+            first = threads.submit(compiler.begin, regex("needed"))
+            is_asked_for = partial(compiler._held.__contains__, regex("needed"))  # pyright: ignore[reportPrivateUsage]
+            assert eventually(is_asked_for, timeout_seconds=60)
+            assert not compiler.begin(regex("needed")).is_error()
+            assert not first.result().is_error()
+            assert compiled == ["needed"]
+            others.set()
+        assert not any(each.result().is_error() for each in waiting)
+
+
+def compiling_slowly(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Event]:
+    """Returns the grammars that were compiled, in order, and an event that all but "needed" wait for."""
+    compiled, others = list[str](), Event()
+    compile_grammar = GrammarCompiler._compile  # pyright: ignore[reportPrivateUsage]
+
+    def compile_slowly(compiler: GrammarCompiler, grammar: Grammar) -> Any:
+        if grammar.text != "needed":
+            others.wait(60)
+        compiled.append(grammar.text)
+        return compile_grammar(compiler, grammar)
+
+    monkeypatch.setattr(GrammarCompiler, "_compile", compile_slowly)
+    return compiled, others
 
 
 def _draw(matcher: Matcher, seed: int) -> list[int]:
