@@ -4,6 +4,7 @@ import re
 import string
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,8 @@ IN_GRAMMAR = SamplingParams(seed=9, max_tokens=12, grammar=Grammar(kind=GrammarK
 def load_core(path: Path, monkeypatch: pytest.MonkeyPatch, *, ahead: bool, **options: Any) -> Core:
     for module in (build_runner, load_engine):
         monkeypatch.setattr(module, "uses_async_scheduling", lambda _config, _device: ahead)
+    # How prompts are divided depends on how long steps take: here, none takes any time.
+    monkeypatch.setattr(load_engine, "Core", partial(Core, clock=lambda: 0.0))
     options = {"kv_cache_bytes": 8 << 20, "block_size": 8, "backend": "torch", **options}
     config = EngineConfig(model_path=str(path), device="cpu", dtype="float32", num_threads=1, **options)
     return load_engine.load_core(config, on_progress=lambda stage, fraction: None).core
