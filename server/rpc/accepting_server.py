@@ -17,6 +17,7 @@ import socket
 from collections import Counter
 from collections.abc import Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any, cast
 
 import grpc
@@ -50,21 +51,14 @@ class _WakeUps(socket.socket):
         return super().recv(max(bufsize, _MOST_WAKE_UPS), flags)
 
 
-@contextmanager
-def _all_wake_ups_at_once() -> Generator[None]:
-    """Lets gRPC start its thread with a socket that is read as a whole, if it starts it in this block."""
-    make_pair = socket.socketpair
+def _socketpair() -> tuple[socket.socket, socket.socket]:
+    global _writer
+    reader, _writer = socket.socketpair()
+    return _WakeUps(fileno=reader.detach()), _writer
 
-    def socketpair() -> tuple[socket.socket, socket.socket]:
-        global _writer
-        reader, _writer = make_pair()
-        return _WakeUps(fileno=reader.detach()), _writer
 
-    socket.socketpair = socketpair
-    try:
-        yield
-    finally:
-        socket.socketpair = make_pair
+# gRPC starts its thread, and makes this pair, for the first of its objects that a process has.
+_core.socket = SimpleNamespace(**vars(socket) | {"socketpair": _socketpair})
 
 
 @contextmanager
@@ -84,8 +78,7 @@ def wake_ups_held() -> Generator[None]:
 
 class _AcceptingServer(Server):
     def __init__(self, interceptors: Sequence[grpc.aio.ServerInterceptor], options: Sequence[tuple[str, int]]) -> None:
-        with _all_wake_ups_at_once():
-            super().__init__(None, (), interceptors, options, None, None)
+        super().__init__(None, (), interceptors, options, None, None)
         self._interceptors = tuple(interceptors)
         self._handlers: dict[str, Any] = {}
         self._num_accepting = Counter[str]()
