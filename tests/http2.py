@@ -51,6 +51,7 @@ class Connection:
         self._reader = reader
         self._writer = writer
         self._next_stream = 1
+        self._unsent = bytearray()
         self._changed = asyncio.Event()
         self._num_pongs = 0
         self.received: Counter[str] = Counter()
@@ -85,20 +86,27 @@ class Connection:
         self.send(WINDOW_UPDATE, 0, stream, struct.pack(">I", increment))
 
     def send(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        """Writes any frame."""
-        self._writer.write(frame(kind, flags, stream, payload))
+        """Writes any frame. Those of one turn of the event loop leave together."""
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unsent += frame(kind, flags, stream, payload)
+
+    def _flush(self) -> None:
+        if self._unsent:
+            self._writer.write(self._unsent)
+            self._unsent = bytearray()
 
     async def drain(self) -> None:
+        self._flush()
         await self._writer.drain()
 
     async def settle(self) -> None:
         """Waits until the server has read everything that was sent, as its answer to a ping says, or has closed."""
         expected = self._num_pongs + 1
         self.ping()
-        async with asyncio.timeout(30):
-            while self._num_pongs < expected and not self.ended.is_set():
-                self._changed.clear()
-                await self._changed.wait()
+        while self._num_pongs < expected and not self.ended.is_set():
+            self._changed.clear()
+            await self._changed.wait()
 
     async def read(self) -> None:
         """Reads until the peer closes the connection."""
@@ -124,6 +132,7 @@ class Connection:
 
     async def close(self) -> None:
         """Closes the connection, with its streams."""
+        self._flush()
         self._writer.close()
         with contextlib.suppress(ConnectionError):
             await self._writer.wait_closed()

@@ -164,7 +164,7 @@ async def test_closing_a_stream_cancels_the_request(tiny_checkpoint: Path, tmp_p
             assert read_metric(server.metrics_port, "glimpse_running_sequences") == 1
             await chunks.aclose()
             is_free = partial(eventually, lambda: read_metric(server.metrics_port, "glimpse_running_sequences") == 0)
-            assert await asyncio.to_thread(is_free, timeout_seconds=20)
+            assert await asyncio.to_thread(is_free)
 
 
 async def test_unreachable_server_is_unavailable(kind: str) -> None:

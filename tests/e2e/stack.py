@@ -222,7 +222,7 @@ def start(
                 command, stdout=log, stderr=subprocess.STDOUT, cwd=working_directory, env=variables
             )
     server = make(process=process)
-    if not eventually(lambda: server.is_serving() or process.poll() is not None, timeout_seconds=120, pause=0.1):
+    if not eventually(lambda: server.is_serving() or process.poll() is not None, pause=0.1):
         process.kill()
         process.wait()
     if process.poll() is not None:

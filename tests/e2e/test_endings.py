@@ -176,7 +176,7 @@ def test_stop_ends_each_open_request_with_its_reason(
     with grpc.insecure_channel(stack.target) as channel:
         requests = Requests(stack, channel, media_host.url("/slow"))
         try:
-            assert eventually(requests.are_open, timeout_seconds=20), requests.num_begun
+            assert eventually(requests.are_open), requests.num_begun
             stack.process.send_signal(signal.SIGTERM)
             if signals == 2:
                 time.sleep(0.3)
@@ -267,7 +267,7 @@ def test_engine_s_death_ends_each_open_request_with_its_reason(stopping_stack: S
         of_responses = threads.submit(responses_stream, stack, begun.release)
         for _ in range(3):
             assert begun.acquire(timeout=20)
-        assert eventually(lambda: stack.metric("glimpse_running_sequences") == 5, timeout_seconds=20)
+        assert eventually(lambda: stack.metric("glimpse_running_sequences") == 5)
         kill(int((tmp_path / "starts").read_text().split()[0]))
         statuses = [answer.result(timeout=60) for answer in answers]
         last_event = over_rest.result(timeout=60).strip().rpartition("data: ")[2]

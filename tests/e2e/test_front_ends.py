@@ -96,17 +96,17 @@ def test_death_of_a_front_end_costs_its_own_streams_and_nothing_else(stack: Stac
         running = children(stack.process.pid, MODULE)
         return len(running) == NUM_FRONT_ENDS and victim not in running
 
-    assert eventually(is_replaced, timeout_seconds=30)
+    assert eventually(is_replaced)
     assert times_of_models(stack) == created, "a new front end serves what the others do"
     assert len(created) == 1
     # The engine has stopped to work for clients that lost their front end.
-    assert eventually(lambda: read_metric(stack.metrics_port, "glimpse_running_sequences") == 0, timeout_seconds=30)
+    assert eventually(lambda: read_metric(stack.metrics_port, "glimpse_running_sequences") == 0)
 
 
 def test_death_of_the_engine_is_told_to_all(stack: Stack) -> None:
     (engine,) = children(stack.process.pid, "glimpse.engine.worker.process")
     os.kill(engine, signal.SIGKILL)
-    assert eventually(lambda: stack.health() == 200 and answers(stack), timeout_seconds=60)
+    assert eventually(lambda: stack.health() == 200 and answers(stack))
 
 
 def answers(stack: Stack) -> bool:

@@ -52,7 +52,7 @@ def own_stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]
 def test_disconnected_client_frees_its_sequence(stack: Stack) -> None:
     with open_stream(stack):
         assert stack.metric("glimpse_running_sequences") == 1
-    assert eventually(lambda: stack.metric("glimpse_running_sequences") == 0, timeout_seconds=20)
+    assert eventually(lambda: stack.metric("glimpse_running_sequences") == 0)
     assert stack.metric("glimpse_kv_blocks_used") == 0
 
 
@@ -69,7 +69,7 @@ def test_deadline_stops_generation(stack: Stack) -> None:
         with pytest.raises(grpc.RpcError) as caught:
             chat_pb2_grpc.ChatServiceStub(channel).CreateChatCompletion(typed_request(), timeout=0.5)
         assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-    assert eventually(lambda: stack.metric("glimpse_running_sequences") == 0, timeout_seconds=20)
+    assert eventually(lambda: stack.metric("glimpse_running_sequences") == 0)
 
 
 @pytest.mark.parametrize("own_stack", [True], indirect=True, ids=["spare"])
@@ -88,9 +88,9 @@ def test_engine_crash_ends_requests_and_restarts_it(own_stack: Stack) -> None:
         assert '"error"' in rest
         assert "[DONE]" not in rest
         # The spare engine may serve before the gateway has noticed that there was none.
-        assert eventually(lambda: stack.metric("glimpse_engine_restarts_total") == 1, timeout_seconds=60)
-        assert eventually(lambda: stack.metric("glimpse_engine_ready") == 1, timeout_seconds=60)
-        assert eventually(lambda: stack.health() == 200, timeout_seconds=60)
+        assert eventually(lambda: stack.metric("glimpse_engine_restarts_total") == 1)
+        assert eventually(lambda: stack.metric("glimpse_engine_ready") == 1)
+        assert eventually(lambda: stack.health() == 200)
         assert chat.CreateChatCompletion(typed_request(max_completion_tokens=3)).usage.completion_tokens == 3
 
 
@@ -112,7 +112,7 @@ def test_a_closed_terminal_lets_running_streams_finish(own_stack: Stack) -> None
         for _ in range(2):
             for each in group:
                 os.kill(each, signal.SIGHUP)
-            assert eventually(lambda: "stopping after SIGHUP" in own_stack.log.read_text(), timeout_seconds=60)
+            assert eventually(lambda: "stopping after SIGHUP" in own_stack.log.read_text())
         rest = response.read().decode()
     assert rest.rstrip().endswith("data: [DONE]")
     assert process.wait(timeout=60) == 0

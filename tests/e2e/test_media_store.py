@@ -90,7 +90,7 @@ def by_uuid(uuid: str) -> content_pb2.ContentPart:
 
 def becomes(ask: Callable[[], str], outcome: str) -> bool:
     """Whether the outcome is reached: uuids are shared in the background."""
-    return eventually(lambda: ask() == outcome, timeout_seconds=30)
+    return eventually(lambda: ask() == outcome)
 
 
 def test_upload_to_one_server_is_used_on_the_other(replicas: list[Replica]) -> None:
@@ -129,7 +129,7 @@ def test_servers_go_on_without_redis_and_use_it_again(replicas: list[Replica], r
     assert {replica.store_health() for replica in replicas} == {SERVING}
     running_redis.stop()
     for replica in replicas:
-        assert eventually(lambda each=replica: each.store_health() == NOT_SERVING, timeout_seconds=30)
+        assert eventually(lambda each=replica: each.store_health() == NOT_SERVING)
         assert replica.stack.metric("glimpse_media_store_available") == 0
         assert replica.stack.health() == 200
         assert replica.over_grpc(image_part(PNG)) == "answered"

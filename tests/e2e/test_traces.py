@@ -122,7 +122,7 @@ def gateway(
     with gateway.log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output)
     try:
-        assert eventually(lambda: health_of(gateway.url) == 200, timeout_seconds=60), gateway.log.read_text()
+        assert eventually(lambda: health_of(gateway.url) == 200), gateway.log.read_text()
         yield gateway
     finally:
         process.send_signal(signal.SIGTERM)
@@ -164,8 +164,8 @@ async def test_spans_of_gateway_and_stages_share_the_caller_s_trace(
     def names() -> set[str]:
         return {service for service, _ in spans.of(TRACE)} | {span.name for _, span in spans.of(TRACE)}
 
-    assert await asyncio.to_thread(eventually, lambda: wanted <= names(), timeout_seconds=30), names()
-    assert await asyncio.to_thread(eventually, lambda: len(spans.of(TRACE)) == 3 + len(STAGES), timeout_seconds=30)
+    assert await asyncio.to_thread(eventually, lambda: wanted <= names()), names()
+    assert await asyncio.to_thread(eventually, lambda: len(spans.of(TRACE)) == 3 + len(STAGES))
     by_id = {span.span_id.hex(): (service, span) for service, span in spans.of(TRACE)}
     stages = {span.name: span for _, span in by_id.values() if span.name in STAGES}
     rpcs = {span.parent_span_id.hex() for span in stages.values()}
@@ -209,7 +209,7 @@ async def test_access_log_has_tokens_and_the_trace(gateway: Gateway, http: aioht
     def lines() -> list[str]:
         return [line for line in gateway.log.read_text().splitlines() if CHAT in line and f"trace_id={trace}" in line]
 
-    assert await asyncio.to_thread(eventually, lambda: bool(lines()), timeout_seconds=30)
+    assert await asyncio.to_thread(eventually, lambda: bool(lines()))
     (line,) = lines()
     fields = dict(field.split("=", 1) for field in line.split() if "=" in field)
     assert int(fields["prompt_tokens"]) > 0

@@ -18,6 +18,7 @@ from glimpse.anthropic.v1 import anthropic_pb2_grpc
 from glimpse.gateway.address import Address
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, model_pb2
+from tests.e2e.stack import free_ports
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Requests = AsyncIterator[HttpBody]
@@ -145,11 +146,15 @@ _OPTIONS = (
 async def start_backend(
     address: Address | None = None, *, credentials: grpc.ServerCredentials | None = None
 ) -> Backend:
-    """Starts a backend on this address, or on a free port; with TLS if it gets credentials."""
+    """Starts a backend on this address, or on a port that nobody takes while it is gone; with TLS if it gets
+    credentials."""
     server = grpc.aio.server(options=_OPTIONS)
-    listen = str(address or "127.0.0.1:0")
-    port = server.add_insecure_port(listen) if credentials is None else server.add_secure_port(listen, credentials)
-    backend = Backend(server=server, address=Address(host="127.0.0.1", port=port))
+    address = address or Address(host="127.0.0.1", port=free_ports(1)[0])
+    if credentials is None:
+        server.add_insecure_port(str(address))
+    else:
+        server.add_secure_port(str(address), credentials)
+    backend = Backend(server=server, address=address)
     openai_pb2_grpc.add_OpenAIServiceServicer_to_server(_OpenAI(backend), server)
     anthropic_pb2_grpc.add_AnthropicServiceServicer_to_server(_Anthropic(backend), server)
     chat_pb2_grpc.add_ChatServiceServicer_to_server(_Chat(backend), server)

@@ -118,4 +118,4 @@ async def test_a_flood_of_resets_ends_its_own_connection(envoy: Envoy, backend: 
     async with http2.connect(envoy.address.port) as client:
         for _ in range(3000):
             client.reset(client.request(http2.rest_headers(CHAT, envoy.address.port), b"{}"))
-        await asyncio.wait_for(client.ended.wait(), 30)
+        await client.ended.wait()

@@ -28,7 +28,7 @@ async def send(envoy: Envoy, request: str | bytes) -> str:
     """Sends bytes on a new connection; returns what comes back until the gateway closes it."""
     reader, writer = await asyncio.open_connection(envoy.address.host, envoy.address.port)
     writer.write(request if isinstance(request, bytes) else request.encode())
-    answer = await asyncio.wait_for(reader.read(), 20)
+    answer = await reader.read()
     writer.close()
     await writer.wait_closed()
     return answer.decode()

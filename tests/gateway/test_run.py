@@ -25,7 +25,7 @@ CHAT = "/v1/chat/completions"
 
 
 async def health_becomes(url: str, status: int) -> None:
-    async with asyncio.timeout(10), aiohttp.ClientSession(url) as session:
+    async with aiohttp.ClientSession(url) as session:
         while True:
             async with session.get("/health") as answer:
                 if answer.status == status:
@@ -82,7 +82,7 @@ async def test_too_little_address_space_names_the_limit() -> None:
         f"ulimit -v 1000000; exec {sys.executable} -m glimpse.gateway run --listen {ANY_PORT} --upstream {ANY_PORT}"
     )
     process = await asyncio.create_subprocess_exec("sh", "-c", command, stderr=asyncio.subprocess.PIPE)
-    _, error = await asyncio.wait_for(process.communicate(), 60)
+    _, error = await process.communicate()
     assert error.decode().splitlines() == [
         "glimpse gateway: Envoy did not start: expected a limit of address space of at least 4 GiB, got 976 MiB; "
         "raise it (`ulimit -v unlimited`, LimitAS=): Envoy reserves much of it and uses little"
@@ -148,7 +148,7 @@ async def start_command(upstream: str, *options: str) -> tuple[asyncio.subproces
         process_group=0,
     )
     assert process.stdout is not None
-    line = (await asyncio.wait_for(process.stdout.readline(), 30)).decode()
+    line = (await process.stdout.readline()).decode()
     return process, line.removeprefix("Gateway on ").strip()
 
 
@@ -164,7 +164,7 @@ async def test_stop_finishes_running_answers(how: str) -> None:
         else:
             os.killpg(process.pid, signal.SIGINT)
         assert await answer.content.read() == b"data: last\n\n"
-    assert await asyncio.wait_for(process.wait(), 10) == 0
+    assert await process.wait() == 0
     await backend.server.stop(0)
 
 
@@ -185,19 +185,18 @@ async def test_answers_are_finished_whether_or_not_it_knows_that_envoy_serves() 
             process.send_signal(signal.SIGTERM)
             process.send_signal(signal.SIGCONT)
             assert await answer.content.read() == b"data: last\n\n"
-    assert await asyncio.wait_for(process.wait(), 30) == 0
+    assert await process.wait() == 0
     await backend.server.stop(0)
 
 
 async def health_of(session: aiohttp.ClientSession) -> int:
     """The status, once there is one."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                async with session.get("/health") as answer:
-                    return answer.status
-            except aiohttp.ClientConnectionError:
-                await asyncio.sleep(0.02)
+    while True:
+        try:
+            async with session.get("/health") as answer:
+                return answer.status
+        except aiohttp.ClientConnectionError:
+            await asyncio.sleep(0.02)
 
 
 async def test_second_signal_stops_at_once() -> None:
@@ -205,16 +204,16 @@ async def test_second_signal_stops_at_once() -> None:
 
     async def endless(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
         yield event("first")
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     backend.script = endless
-    process, url = await start_command(str(backend.address))
+    process, url = await start_command(str(backend.address), "--drain-seconds", "1000")
     async with aiohttp.ClientSession(url) as session, session.post(CHAT, data=b"{}") as answer:
         await answer.content.readany()
         process.send_signal(signal.SIGINT)
         await health_becomes(url, 503)
         process.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await process.wait() == 0
     await backend.server.stop(0)
 
 
@@ -225,10 +224,10 @@ async def test_stops_when_its_parent_exits() -> None:
     )
     parent = await asyncio.create_subprocess_exec("sh", "-c", command, stdout=asyncio.subprocess.PIPE)
     assert parent.stdout is not None
-    assert (await asyncio.wait_for(parent.stdout.readline(), 30)).startswith(b"Gateway on ")
+    assert (await parent.stdout.readline()).startswith(b"Gateway on ")
     parent.kill()
     # The output ends when the last process that holds it, Envoy, exits.
-    assert await asyncio.wait_for(parent.stdout.read(), 10) == b""
+    assert await parent.stdout.read() == b""
     await parent.wait()
 
 
@@ -236,7 +235,7 @@ async def test_stops_when_its_parent_has_exited_before_it_runs() -> None:
     gone = await asyncio.create_subprocess_exec("true")
     await gone.wait()
     process, _ = await start_command(str(ANY_PORT), f"--end-with-parent={gone.pid}")
-    assert await asyncio.wait_for(process.wait(), 20) == 0
+    assert await process.wait() == 0
 
 
 async def test_envoy_ends_when_its_supervisor_is_killed() -> None:
@@ -244,7 +243,7 @@ async def test_envoy_ends_when_its_supervisor_is_killed() -> None:
     assert process.stdout is not None
     process.kill()
     # The output ends when the last process that holds it, Envoy, exits.
-    assert await asyncio.wait_for(process.stdout.read(), 10) == b""
+    assert await process.stdout.read() == b""
     await process.wait()
     with socket.create_server(("127.0.0.1", int(url.rpartition(":")[2]))):
         pass  # the next one has the port
@@ -255,14 +254,14 @@ async def test_drain_has_a_time_limit() -> None:
 
     async def endless(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
         yield event("first")
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     backend.script = endless
     process, url = await start_command(str(backend.address), "--drain-seconds", "1")
     async with aiohttp.ClientSession(url) as session, session.post(CHAT, data=b"{}") as answer:
         await answer.content.readany()
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await process.wait() == 0
     await backend.server.stop(0)
 
 
@@ -287,11 +286,11 @@ async def test_access_log_has_a_line_for_each_request() -> None:
     assert process.stdout is not None
     async with aiohttp.ClientSession(url) as session, session.get("/v1/models", headers={"x-request-id": "mine"}):
         pass
-    line = (await asyncio.wait_for(process.stdout.readline(), 10)).decode()
+    line = (await process.stdout.readline()).decode()
     assert "GET /v1/models 200" in line
     assert "request_id=mine" in line
     process.send_signal(signal.SIGTERM)
-    assert await asyncio.wait_for(process.wait(), 10) == 0
+    assert await process.wait() == 0
     await backend.server.stop(0)
 
 
@@ -301,7 +300,7 @@ async def test_health_command_exits_with_the_health() -> None:
     async def status(*flags: str, **variables: str) -> int:
         command = (sys.executable, "-m", "glimpse.gateway", "health", *flags)
         process = await asyncio.create_subprocess_exec(*command, env=os.environ | variables)
-        return await asyncio.wait_for(process.wait(), 20)
+        return await process.wait()
 
     assert await status("--upstream", str(backend.address), GLIMPSE_PORT="1") == 0
     assert await status(GLIMPSE_PORT=str(backend.address.port)) == 0  # as the image's HEALTHCHECK

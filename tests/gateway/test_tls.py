@@ -121,7 +121,7 @@ async def test_takes_a_new_certificate_and_keeps_open_calls(tmp_path: Path) -> N
             call = asyncio.create_task(session.post(CHAT, data=body(), ssl=trusting(None)))
             await begun.wait()
             move_in("stranger")
-            assert await asyncio.to_thread(eventually, lambda: presents("stranger"), timeout_seconds=30)
+            assert await asyncio.to_thread(eventually, lambda: presents("stranger"))
             replaced.set()
             assert await (await call).read() == b"begun, ended"
     await backend.server.stop(0)

@@ -114,7 +114,7 @@ def url_with_keys(stack: Stack, tmp_path: Path) -> Iterator[tuple[str, str]]:
             assert process.stdout is not None
             line = process.stdout.readline()
             url = line.removeprefix("Gateway on ").strip()
-            assert eventually(lambda: _is_healthy(url), timeout_seconds=60)
+            assert eventually(lambda: _is_healthy(url))
             yield url, provider.token()
         finally:
             process.terminate()

@@ -108,7 +108,7 @@ def test_conversations_are_found_renamed_and_deleted(page: Page) -> None:
 def test_an_answer_cut_by_a_reload_says_so_and_goes_on(page: Page) -> None:
     constrain(page, LONG)
     ask(page, "Tell me something long.")
-    assert eventually(lambda: words_are_stored(page), timeout_seconds=30)
+    assert eventually(lambda: words_are_stored(page))
     page.reload()
     expect(answers(page).get_by_text(CUT)).to_be_visible()
     expect(answers(page).locator(".text")).to_contain_text("One more sentence")
@@ -129,7 +129,7 @@ def test_an_answer_cut_by_a_reload_says_so_and_goes_on(page: Page) -> None:
     expect(answers(page).get_by_text(CUT)).to_have_count(0)
     expect(answers(page).locator(".text")).to_have_text(f"{kept} And so it ends.")
     # The times are those of the request whose usage is told.
-    assert eventually(lambda: page.evaluate(FIRST_MS) not in (None, hour_ms), timeout_seconds=10)
+    assert eventually(lambda: page.evaluate(FIRST_MS) not in (None, hour_ms))
 
 
 def test_conversations_are_exported_and_imported(page: Page, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_question_is_edited_and_an_answer_generated_again(page: Page) -> None:
     page.locator(".assistant").get_by_role("button", name="Previous version").click()
     expect(answers(page).locator(".text")).to_have_text("One.")
     # The other branch is there after a reload too.
-    assert eventually(lambda: shown_answer_is_stored(page), timeout_seconds=30)
+    assert eventually(lambda: shown_answer_is_stored(page))
     page.reload()
     expect(answers(page).locator(".text")).to_have_text("One.")
     page.locator(".user").get_by_role("button", name="Next version").click()

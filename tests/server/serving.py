@@ -1,6 +1,5 @@
 """Servers without a gateway: `glimpse serve` as a process, and one in the event loop with a scripted engine."""
 
-import asyncio
 import signal
 import sys
 from collections.abc import AsyncGenerator, Generator
@@ -69,13 +68,12 @@ async def echoing(
     engine = EngineSettings(model=str(checkpoint), spare_engine=False, **settings)
     command = scripted_command("replies", step_ms=step_ms)
     async with _in_this_loop(engine, command, media, access, batches, drain_delay=0) as (server, channel):
-        async with asyncio.timeout(20):
-            watch = health_stub(channel).Watch(health_pb2.HealthCheckRequest())
-            async for health in watch:
-                if health.status == health_pb2.HealthCheckResponse.SERVING:
-                    break
-            if media is not None:  # connects to the media store
-                await server._media.warm()  # pyright: ignore[reportPrivateUsage]
+        watch = health_stub(channel).Watch(health_pb2.HealthCheckRequest())
+        async for health in watch:
+            if health.status == health_pb2.HealthCheckResponse.SERVING:
+                break
+        if media is not None:  # connects to the media store
+            await server._media.warm()  # pyright: ignore[reportPrivateUsage]
         yield server, channel
 
 

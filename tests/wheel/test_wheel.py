@@ -135,7 +135,7 @@ def test_has_kernels_that_need_no_compiler(installed: Installed, tmp_path: Path)
 
 def test_printed_commands_answer_truly(installed: Installed, running: Stack) -> None:
     log = installed.folder / "glimpse.log"
-    assert eventually(lambda: "glimpse chat" in log.read_text(), timeout_seconds=10)
+    assert eventually(lambda: "glimpse chat" in log.read_text())
     text = log.read_text()
     commands = [part for part in text.split("\n\n") if part.startswith(("glimpse chat", "(printf"))]
     assert commands[0].startswith("glimpse chat")

@@ -27,7 +27,7 @@ from glimpse.engine.protocol.messages import (
 )
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from tests.engine.client.scripted import scripted_command
-from tests.waiting import DEADLINE_SECONDS, until
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -94,8 +94,7 @@ class FrontEnd:
             digest=digest,
             siblings=[Sibling(request_id=f"{request_id}.{index}", seed=None) for index in range(siblings)],
         )
-        async with asyncio.timeout(DEADLINE_SECONDS):
-            return [event async for event in self.engine.generate(request)]
+        return [event async for event in self.engine.generate(request)]
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ from glimpse.streams import Receiver, Stream
 from tests.engine.client.scripted import Engine
 from tests.paths import ROOT
 from tests.server.services.step_stats import stats
-from tests.waiting import DEADLINE_SECONDS, alive, eventually, until
+from tests.waiting import alive, eventually, until
 
 
 @pytest.fixture
@@ -61,8 +61,7 @@ def request(request_id: str, token_ids: list[int] | None = None) -> Generate:
 
 
 async def events_of(client: EngineClient, request: Generate) -> list[TokenEvent]:
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        return [event async for event in client.generate(request)]
+    return [event async for event in client.generate(request)]
 
 
 async def held(client: EngineClient, request_id: str) -> "asyncio.Task[list[TokenEvent]]":
@@ -77,8 +76,7 @@ async def held(client: EngineClient, request_id: str) -> "asyncio.Task[list[Toke
         return events
 
     task = asyncio.create_task(consume())
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        await first.wait()
+    await first.wait()
     return task
 
 
@@ -339,7 +337,7 @@ async def test_request_over_the_message_limit_is_refused_alone(engine: Engine, m
 async def test_killed_engine_ends_requests_as_died_and_restarts(engine: Engine, how: int) -> None:
     tasks = [await held(engine.client, f"hold-{i}") for i in range(5)]
     os.kill(engine.pids[0], how)
-    await asyncio.wait(tasks, timeout=DEADLINE_SECONDS)
+    await asyncio.wait(tasks)
     for task in tasks:
         assert last_of(task).error is EngineErrorCode.DIED
         assert last_of(task).message == "the engine exited; retry the request"
@@ -570,7 +568,7 @@ async def test_missing_program_fails_the_start(tmp_path: Path) -> None:
 async def test_stop_cancels_requests_and_ends_the_process(engine: Engine) -> None:
     tasks = [await held(engine.client, f"hold-{i}") for i in range(3)]
     await engine.client.stop()
-    await asyncio.wait(tasks, timeout=DEADLINE_SECONDS)
+    await asyncio.wait(tasks)
     assert [last_of(task).finish for task in tasks] == [FinishReason.CANCELLED] * 3
     assert not alive(engine.pids[0])
     await engine.client.stop()
@@ -584,7 +582,7 @@ async def test_stop_kills_an_engine_that_does_not_exit(engine: Engine, monkeypat
     task = await held(engine.client, "hold")
     os.kill(engine.pids[0], signal.SIGSTOP)
     await engine.client.stop()
-    await asyncio.wait([task], timeout=DEADLINE_SECONDS)
+    await asyncio.wait([task])
     assert last_of(task).error is EngineErrorCode.UNAVAILABLE
     assert not alive(engine.pids[0])
 
@@ -617,7 +615,7 @@ async def test_callback_that_raises_leaves_no_request_waiting(tmp_path: Path) ->
     engine = Engine(tmp_path, "ready", on_stats=fail)
     await engine.client.start()
     task = await held(engine.client, "hold")
-    await asyncio.wait([task], timeout=DEADLINE_SECONDS)
+    await asyncio.wait([task])
     assert last_of(task).error is EngineErrorCode.UNAVAILABLE
     assert engine.client.state is EngineState.FAILED
     await engine.client.stop()
@@ -630,7 +628,7 @@ def test_client_works_in_uvloop(tmp_path: Path) -> None:
         await engine.client.start()
         task = await held(engine.client, "hold")
         os.kill(engine.pids[0], signal.SIGKILL)
-        await asyncio.wait([task], timeout=DEADLINE_SECONDS)
+        await asyncio.wait([task])
         assert last_of(task).error is EngineErrorCode.DIED
         await until(lambda: engine.client.state is EngineState.READY)
         events = await events_of(engine.client, request("echo", [5, 6]))
@@ -647,7 +645,7 @@ import asyncio
 import itertools
 from pathlib import Path
 from tests.engine.client.scripted import Engine
-from tests.waiting import DEADLINE_SECONDS, alive, until
+from tests.waiting import alive, until
 
 async def main():
     await Engine(Path({str(tmp_path)!r}), "ready").client.start()
@@ -662,7 +660,7 @@ asyncio.run(main())
         pid = int((tmp_path / "starts").read_text())
         assert alive(pid)
         front_end.kill()
-    assert eventually(lambda: not alive(pid), timeout_seconds=DEADLINE_SECONDS)
+    assert eventually(lambda: not alive(pid))
 
 
 async def test_siblings_are_answered_with_their_request(engine: Engine) -> None:

@@ -13,14 +13,14 @@ from glimpse.engine.client import spare, supervisor
 from glimpse.engine.client.supervisor import EngineState
 from tests.engine.client.scripted import Engine
 from tests.paths import ROOT
-from tests.waiting import DEADLINE_SECONDS, alive, until
+from tests.waiting import alive, until
 
 
 @pytest.fixture
 async def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
     """An engine with a spare. A restart without the spare would take too long for its test."""
-    monkeypatch.setattr(supervisor, "INITIAL_BACKOFF_SECONDS", 4 * DEADLINE_SECONDS)
-    monkeypatch.setattr(supervisor, "MAX_BACKOFF_SECONDS", 8 * DEADLINE_SECONDS)
+    monkeypatch.setattr(supervisor, "INITIAL_BACKOFF_SECONDS", 1000.0)
+    monkeypatch.setattr(supervisor, "MAX_BACKOFF_SECONDS", 2000.0)
     monkeypatch.setattr(spare, "INITIAL_BACKOFF_SECONDS", 0.01)
     engine = Engine(tmp_path, "ready", keep_spare=True)
     await engine.client.start()
@@ -68,7 +68,7 @@ async def test_spare_ends_with_its_front_end(tmp_path: Path) -> None:
 import asyncio
 from pathlib import Path
 from tests.engine.client.scripted import Engine
-from tests.waiting import DEADLINE_SECONDS, alive, until
+from tests.waiting import alive, until
 
 async def main():
     engine = Engine(Path({str(tmp_path)!r}), "ready", keep_spare=True)

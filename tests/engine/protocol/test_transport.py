@@ -102,7 +102,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 async def received(channel: Channel) -> ToEngine | None:
     try:
-        return await asyncio.wait_for(asyncio.to_thread(channel.receive), 20)
+        return await asyncio.to_thread(channel.receive)
     except BaseException:
         # Otherwise the thread would wait forever, and the event loop for the thread.
         channel.shutdown()

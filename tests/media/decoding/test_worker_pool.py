@@ -175,7 +175,7 @@ async def test_a_large_image_waits_for_memory_and_a_small_one_does_not(monkeypat
     monkeypatch.setattr("glimpse.media.cache.fair_share.available_memory", lambda: 4 << 20)
     job, large = ImageJob(processing=PROCESSING), encode(scene(800, 600), "PNG")
     decoders: Any = make_decoders()
-    async with asyncio.timeout(60), decoders._memory.place("another", 3 << 20):
+    async with decoders._memory.place("another", 3 << 20):
         waiting = asyncio.create_task(decoders.decode(job, [large], client="a"))
         for client in ("a", "b"):
             assert isinstance(await decoders.decode(job, [PNG], client=client), Image)
@@ -196,7 +196,7 @@ async def test_a_large_video_waits_for_memory_and_a_small_one_does_not(
         job = FramesJob(processing=VIDEO_PROCESSING, options=VideoOptions(), frame_indices=(0, 1))
         small, large = ([encode(scene(width, width), "PNG")] * 2 for width in (64, 960))
     decoders: Any = make_decoders()
-    async with asyncio.timeout(60), decoders._memory.place("another", 3 << 20):
+    async with decoders._memory.place("another", 3 << 20):
         waiting = asyncio.create_task(decoders.decode(job, large, client="a"))
         for client in ("a", "b"):
             assert isinstance(await decoders.decode(job, small, client=client), Video)
@@ -447,7 +447,7 @@ async def test_cpu_time_of_earlier_jobs_does_not_count() -> None:
 
 def pid_in(path: Path) -> int:
     """Waits until a process has written its id to the file."""
-    assert eventually(lambda: path.exists() and path.read_text().endswith(" "), timeout_seconds=60)
+    assert eventually(lambda: path.exists() and path.read_text().endswith(" "))
     return int(path.read_text())
 
 

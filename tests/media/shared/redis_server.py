@@ -58,7 +58,7 @@ class RedisServer:
         ]
         with (self._folder / "redis.log").open("ab") as log:
             self._process = subprocess.Popen([*command, *self._options], stdout=log, stderr=subprocess.STDOUT)
-        assert eventually(self._accepts, timeout_seconds=30), (self._folder / "redis.log").read_text()
+        assert eventually(self._accepts), (self._folder / "redis.log").read_text()
 
     def stop(self) -> None:
         """Kills it. Idempotent."""

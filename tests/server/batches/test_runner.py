@@ -61,14 +61,13 @@ async def running(*runners: BatchRunner) -> AsyncGenerator[None]:
 
 
 async def until(store: BatchStore, is_reached: Callable[[StoredBatch], bool], batch_id: str = "batch_1") -> StoredBatch:
-    async with asyncio.timeout(20):
-        while True:
-            with suppress(StoreUnavailableError):
-                found = await store.get(batch_id)
-                assert found is not None
-                if is_reached(found):
-                    return found
-            await asyncio.sleep(0.01)
+    while True:
+        with suppress(StoreUnavailableError):
+            found = await store.get(batch_id)
+            assert found is not None
+            if is_reached(found):
+                return found
+        await asyncio.sleep(0.01)
 
 
 async def ended(store: BatchStore, batch_id: str = "batch_1") -> BatchRecord:

@@ -80,7 +80,7 @@ class Terminal:
 
     def shows(self, text: str, times: int = 1) -> None:
         """Waits until the text was shown so many times."""
-        done = eventually(lambda: self.text().count(text) >= times, timeout_seconds=180)
+        done = eventually(lambda: self.text().count(text) >= times)
         assert done, f"{text!r} is not in:\n{self.text()}"
 
     def close(self) -> None:

@@ -74,7 +74,7 @@ def converse(terminal: Terminal, folder: Path) -> None:
     terminal.type("half a line\x03")
     terminal.shows("Ctrl-D ends the conversation.")
     assert terminal.process.poll() is None
-    assert eventually(lambda: has_ended(terminal), timeout_seconds=60)
+    assert eventually(lambda: has_ended(terminal))
     assert terminal.process.returncode == 0
 
 

@@ -340,7 +340,7 @@ def test_serves_without_standard_streams_and_stops_when_the_gateway_dies(tiny_ch
     without = 'exec "$@" <&- >/dev/full'  # no input, and a disk without room for output
     command = ["sh", "-c", without, "sh", sys.executable, "-m", "glimpse", "up", f"--model={tiny_checkpoint}", *flags]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-        assert eventually(lambda: is_healthy(http_port) or process.poll() is not None, timeout_seconds=60)
+        assert eventually(lambda: is_healthy(http_port) or process.poll() is not None)
         (gateway,) = children(process.pid, "gateway run")
         os.kill(gateway, signal.SIGTERM)
         _, errors = process.communicate(timeout=30)

@@ -150,7 +150,7 @@ def test_ctrl_c_while_it_starts_ends_everything(tiny_checkpoint: Path, monkeypat
         terminal.type("\x03")
         assert terminal.process.wait(timeout=60) == 130
         assert "Traceback" not in terminal.text()
-    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started), timeout_seconds=20)
+    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])

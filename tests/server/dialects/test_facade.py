@@ -424,7 +424,7 @@ async def test_a_silent_stream_of_messages_has_events_that_say_so(channel: grpc.
     call = send(anthropic_pb2_grpc.AnthropicServiceStub(channel), request, method="CreateMessage")
     assert [(await call.read()).data for _ in range(2)] == [b'event: ping\ndata: {"type":"ping"}\n\n'] * 2
     call.cancel()
-    await asyncio.wait_for(script.closed.wait(), 60)
+    await script.closed.wait()
 
 
 async def test_disconnect_closes_the_typed_stream(stub: Any, script: Script) -> None:
@@ -432,7 +432,7 @@ async def test_disconnect_closes_the_typed_stream(stub: Any, script: Script) -> 
     call = send(stub, REQUEST | {"stream": True})
     await call.read()
     call.cancel()
-    await asyncio.wait_for(script.closed.wait(), 5)
+    await script.closed.wait()
     assert script.closed.is_set()
 
 

@@ -32,8 +32,8 @@ def test_server_runs_at_lower_priority_than_its_engine(tiny_checkpoint: Path, tm
             assert scheduling_classes(server.process.pid) == {os.SCHED_BATCH}
             assert engine_classes(server) == {os.SCHED_OTHER}
             server.kill_engine()
-            assert eventually(lambda: not server.is_serving(), timeout_seconds=5)
-            assert eventually(server.is_serving, timeout_seconds=30)
+            assert eventually(lambda: not server.is_serving())
+            assert eventually(server.is_serving)
             assert engine_classes(server) == {os.SCHED_OTHER}
     finally:
         os.sched_setaffinity(0, before)

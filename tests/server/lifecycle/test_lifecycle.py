@@ -92,7 +92,7 @@ async def test_cancels_the_request_of_a_client_that_leaves(tiny_checkpoint: Path
         assert read_metric(server.metrics_port, "glimpse_running_sequences") == 1
         call.cancel()
         is_free = partial(eventually, lambda: read_metric(server.metrics_port, "glimpse_running_sequences") == 0)
-        assert await asyncio.to_thread(is_free, timeout_seconds=20)
+        assert await asyncio.to_thread(is_free)
 
 
 async def test_deadline_ends_a_request_with_its_reason(tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -114,14 +114,13 @@ async def test_drain_lets_running_requests_finish(tiny_checkpoint: Path, tmp_pat
         await held.read()
         watch = health_stub(channel).Watch(health_pb2.HealthCheckRequest())
         assert (await watch.read()).status == SERVING
-        stopping = asyncio.create_task(server.stop(grace_seconds=30))
+        stopping = asyncio.create_task(server.stop(grace_seconds=1000))
         assert (await watch.read()).status == NOT_SERVING
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await held.read()
         # The request ended by its own deadline. Streams that watch health do not delay the stop.
         assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-        async with asyncio.timeout(10):
-            await stopping
+        await stopping
 
 
 async def test_stop_ends_requests_after_the_grace_period(tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -148,8 +147,8 @@ def test_restarts_a_killed_engine_and_drains_on_sigterm(tiny_checkpoint: Path, t
             list(call)
         error: Any = caught.value
         assert error.code() == grpc.StatusCode.ABORTED
-        assert eventually(lambda: not server.is_serving(), timeout_seconds=5)
-        assert eventually(server.is_serving, timeout_seconds=30)
+        assert eventually(lambda: not server.is_serving())
+        assert eventually(server.is_serving)
         assert server.metric("glimpse_engine_restarts_total") == 1
 
         stream = chat.StreamChatCompletion(request(ignore_eos=True, max_completion_tokens=60))
@@ -165,5 +164,5 @@ def test_cancellation_frees_the_engine(chat: chat_pb2_grpc.ChatServiceStub, shar
     next(call)
     assert shared_server.metric("glimpse_running_sequences") == 1
     call.cancel()
-    assert eventually(lambda: shared_server.metric("glimpse_running_sequences") == 0, timeout_seconds=20)
+    assert eventually(lambda: shared_server.metric("glimpse_running_sequences") == 0)
     assert shared_server.metric("glimpse_kv_blocks_used") == 0

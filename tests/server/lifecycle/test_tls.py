@@ -92,7 +92,7 @@ async def test_follows_its_files_and_keeps_open_calls(tiny_checkpoint: Path, tmp
             replace("stranger", "pem")  # not yet with its key
             assert await asyncio.to_thread(presents, "gateway")
             replace("stranger", "key")
-            assert await asyncio.to_thread(eventually, lambda: presents("stranger"), timeout_seconds=30)
+            assert await asyncio.to_thread(eventually, lambda: presents("stranger"))
             key.unlink()
             assert await asyncio.to_thread(presents, "stranger")
             assert not call.done()

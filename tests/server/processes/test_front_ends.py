@@ -143,7 +143,7 @@ def pid_of(server: FrontEnds, number: int) -> int:
 
 
 def scrape(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as response:
         return response.read().decode()
 
 
@@ -229,7 +229,7 @@ def test_front_ends_end_with_their_supervisor(tiny_checkpoint: Path, tmp_path: P
         assert len(running) == NUM_FRONT_ENDS
         server.process.kill()
         server.process.wait()
-        assert eventually(lambda: not any(alive(pid) for pid in running), timeout_seconds=20)
+        assert eventually(lambda: not any(alive(pid) for pid in running))
 
 
 def test_ctrl_c_ends_all_with_status_0_and_reaches_no_front_end_even_while_it_imports(
@@ -258,7 +258,7 @@ def test_ctrl_c_ends_all_with_status_0_and_reaches_no_front_end_even_while_it_im
             running = set(children(server.process.pid, MODULE))
             assert running == interrupted
             serves.set()
-            assert eventually(lambda: "Serving " in (tmp_path / "serve.log").read_text(), timeout_seconds=30)
+            assert eventually(lambda: "Serving " in (tmp_path / "serve.log").read_text())
             for pid in (*running, server.process.pid):
                 os.kill(pid, signal.SIGINT)
             assert server.process.wait(timeout=30) == 0
@@ -462,11 +462,10 @@ async def test_media_of_a_tenant_on_other_front_ends_count_against_its_limit(ser
 
 async def eventually_refused(target: str, *, is_refused: bool) -> str:
     """Asks about an image until that is refused, or no longer. Returns why it is."""
-    async with asyncio.timeout(60):
-        while True:
-            if bool(refusal := await refusal_of_image(target)) == is_refused:
-                return refusal
-            await asyncio.sleep(0.05)
+    while True:
+        if bool(refusal := await refusal_of_image(target)) == is_refused:
+            return refusal
+        await asyncio.sleep(0.05)
 
 
 async def refusal_of_image(target: str) -> str:

@@ -156,7 +156,7 @@ def test_a_deadline_ends_all_inputs(stub: embedding_pb2_grpc.EmbeddingServiceStu
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     names = ("glimpse_running_sequences", "glimpse_waiting_sequences", "glimpse_kv_blocks_used")
     stub.CreateEmbeddings(Request(inputs=inputs[:1]))  # the engine reports its state after a step
-    assert eventually(lambda: [shared_server.metric(name) for name in names] == [0, 0, 0], timeout_seconds=10)
+    assert eventually(lambda: [shared_server.metric(name) for name in names] == [0, 0, 0])
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_wide_requests_leave_others_their_share(server: Served, key: str) -> Non
             chat.StreamChatCompletion(request(user(name), n=8, **ENDLESS), metadata=[("authorization", "Bearer wide")])
             for name in ("one", "two")
         ]
-        assert eventually(lambda: server.metric("glimpse_running_sequences") == 8, timeout_seconds=30)
+        assert eventually(lambda: server.metric("glimpse_running_sequences") == 8)
         for index in range(3):
             answer = chat.CreateChatCompletion(request(user(f"{index}")), metadata=[("authorization", key)], timeout=30)
             assert answer.usage.completion_tokens
@@ -39,4 +39,4 @@ def test_wide_requests_leave_others_their_share(server: Served, key: str) -> Non
             stream.cancel()
             with pytest.raises(grpc.RpcError):
                 list(stream)
-        assert eventually(lambda: server.metric("glimpse_running_sequences") == 0, timeout_seconds=30)
+        assert eventually(lambda: server.metric("glimpse_running_sequences") == 0)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +84,7 @@ async def test_slow_reader_receives_fewer_and_larger_chunks(
         def has_all() -> bool:
             return read_metric(server.metrics_port, "glimpse_engine_step_seconds_count") > FLOOD_TOKENS
 
-        assert await asyncio.to_thread(partial(eventually, has_all, timeout_seconds=20))
+        assert await asyncio.to_thread(eventually, has_all)
         while piece := await call.read():
             pieces.append(piece)
     assert "".join(map(text_of, pieces)) == SECOND_TOKEN * FLOOD_TOKENS

@@ -66,7 +66,7 @@ def labels(shared_server: Served) -> dict[str, set[str]]:
     with shared_server.channel() as channel:
         chat = chat_pb2_grpc.ChatServiceStub(channel)
         chat.CreateChatCompletion(request(user("What is it?", image_part(png(96, 64, (4, 5, 6))))))
-    with urllib.request.urlopen(f"http://127.0.0.1:{shared_server.metrics_port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{shared_server.metrics_port}/metrics", timeout=60) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     names: dict[str, set[str]] = {}
     for family in families:

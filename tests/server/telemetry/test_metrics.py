@@ -24,7 +24,7 @@ STAGES = ("queue", "prefill", "decode", "completion")
 
 def scrape(port: int) -> dict[str, float]:
     """Returns each sample, as it is written: name{label="value",...}."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         families = text_string_to_metric_families(answer.read().decode())
     return {
         sample.name + "".join(f"{{{key}={value}}}" for key, value in sorted(sample.labels.items())): sample.value

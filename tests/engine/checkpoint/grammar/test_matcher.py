@@ -313,7 +313,7 @@ class TestManyGrammars:
         with ThreadPoolExecutor() as threads:
             first = threads.submit(compiler.begin, regex("needed"))
             is_asked_for = partial(compiler._held.__contains__, regex("needed"))  # pyright: ignore[reportPrivateUsage]
-            assert eventually(is_asked_for, timeout_seconds=60)
+            assert eventually(is_asked_for)
             assert not compiler.begin(regex("needed")).is_error()
             assert not first.result().is_error()
             assert compiled == ["needed"]

@@ -97,9 +97,9 @@ def test_team_has_more_threads_than_processors_until_it_is_released():
     team = SleepingTeam(load_library())
     team.hold(True)
     team.hold(True)
-    assert eventually(lambda: num_threads() >= before + size, timeout_seconds=60)
+    assert eventually(lambda: num_threads() >= before + size)
     team.hold(False)
-    assert eventually(lambda: num_threads() <= before, timeout_seconds=60)
+    assert eventually(lambda: num_threads() <= before)
 
 
 @needs_kernels
