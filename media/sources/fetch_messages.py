@@ -1,4 +1,4 @@
-"""Messages between the front end and its fetcher process. The policy comes first."""
+"""Messages between the front end and its fetcher process. The policy comes first, and back once it has started."""
 
 from typing import TypeAlias
 

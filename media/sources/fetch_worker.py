@@ -1,8 +1,8 @@
 """Process that fetches files, so that what a media server sends costs other fetches a moment and the front end nothing.
 
 `python -m glimpse.media.sources.fetch_worker MEMORY_BYTES` serves the socket that is its standard input and output: it
-reads the policy and then commands, runs all fetches at once in one event loop, and exits when the other end is gone. It
-limits its address space, and its CPU time while it does not read commands.
+reads the policy, sends it back and then reads commands, runs all fetches at once in one event loop, and exits when the
+other end is gone. It limits its address space, and its CPU time while it does not read commands.
 """
 
 import asyncio
@@ -55,9 +55,11 @@ def main() -> None:
 async def _serve(connection: socket.socket) -> None:
     reader, writer = await asyncio.open_unix_connection(sock=connection)
     with contextlib.suppress(ConnectionError):
-        policy = await POLICIES.receive(reader)
-        fetcher = None if policy is None else _Fetcher(policy, writer)
-        while fetcher is not None and (command := await COMMANDS.receive(reader)) is not None:
+        if (policy := await POLICIES.receive(reader)) is None:
+            return
+        writer.write(framed(policy))
+        fetcher = _Fetcher(policy, writer)
+        while (command := await COMMANDS.receive(reader)) is not None:
             match command:
                 case StartFetch():
                     fetcher.start(command)

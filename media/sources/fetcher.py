@@ -17,6 +17,7 @@ from glimpse.frames import TransportError, framed
 from glimpse.media.errors import MediaError, MediaErrorCode, too_large
 from glimpse.media.sources.fetch_messages import (
     EVENTS,
+    POLICIES,
     CancelFetch,
     Ended,
     FetchCompleted,
@@ -34,6 +35,8 @@ _MEMORY_BYTES = 2 << 30
 """Address space for the program, 512 threads for names, and what 64 fetches hold, which is a few MiB."""
 _ENVIRONMENT = {"MALLOC_ARENA_MAX": "2"}
 """Each arena reserves address space, and by default there are eight for each processor."""
+_START_SECONDS = 60.0
+"""Time for the process to start, which is no media server's fault. One that takes longer hangs."""
 _CANCEL_SECONDS = 3.0
 """Time for the process to end a cancelled fetch. A loop that does not get to it hangs."""
 
@@ -73,8 +76,7 @@ class Fetcher:
             )
         file = _File(max_bytes, on_bytes)
         try:
-            async with asyncio.timeout(timeout_seconds):
-                ended = await self._fetch_into(file, str(url), max_bytes, timeout_seconds)
+            ended = await self._fetch_into(file, str(url), max_bytes, timeout_seconds)
         except TimeoutError:
             raise MediaError(*timed_out(timeout_seconds)) from None
         match ended:
@@ -94,18 +96,23 @@ class Fetcher:
                 await self._starting.result().close()
 
     async def _fetch_into(self, file: "_File", url: str, max_bytes: int, timeout_seconds: float) -> Ended | None:
-        """Returns how the fetch ended, or None if two processes ended before."""
+        """Returns how the fetch ended, or None if two processes ended before. Raises TimeoutError, MediaError."""
         max_bytes = int(max_bytes)  # settings are subclasses of int, which msgspec does not encode
         for _ in range(2):
             file.clear()
             start = StartFetch(number=next(_numbers), url=url, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
-            ended = await (await self._process()).fetch(start, file)
+            process = await self._process()
+            async with asyncio.timeout(timeout_seconds):
+                ended = await process.fetch(start, file)
             if ended is not None:
                 return ended
         return None
 
     async def _process(self) -> "_FetcherProcess":
-        """Returns the running process; starts one if there is none. Raises OSError if it cannot be started."""
+        """Returns the running process; starts one if there is none. Raises OSError if it cannot be started.
+
+        One that ends as it starts is returned too.
+        """
         starting = self._starting
         if starting is None or (starting.done() and (starting.exception() or starting.result().has_ended)):
             starting = self._starting = asyncio.create_task(_FetcherProcess.start(self._command, self._policy))
@@ -144,6 +151,8 @@ class _FetcherProcess:
 
     def __init__(self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.has_ended = False
+        self._has_begun = asyncio.Event()
+        """The process fetches, or has ended."""
         self._process = process
         self._reader = reader
         self._writer = writer
@@ -153,7 +162,7 @@ class _FetcherProcess:
 
     @classmethod
     async def start(cls, command: Sequence[str], policy: FetchPolicy) -> "_FetcherProcess":
-        """Starts a process. Raises OSError."""
+        """Starts a process, and waits until it fetches or has ended. Raises OSError."""
         ours, theirs = socket.socketpair()
         with theirs:
             reader, writer = await asyncio.open_unix_connection(sock=ours)
@@ -163,7 +172,9 @@ class _FetcherProcess:
                 writer.close()
                 raise
         writer.write(framed(policy))
-        return cls(process, reader, writer)
+        started = cls(process, reader, writer)
+        await started._has_begun.wait()
+        return started
 
     async def fetch(self, start: StartFetch, file: _File) -> Ended | None:
         """Fetches a file and returns how the fetch ended, or None if the process ended before. Raises MediaError."""
@@ -196,10 +207,14 @@ class _FetcherProcess:
     async def _receive(self) -> None:
         try:
             with contextlib.suppress(OSError, TransportError):
+                async with asyncio.timeout(_START_SECONDS):
+                    await POLICIES.receive(self._reader)
+                self._has_begun.set()
                 while (event := await EVENTS.receive(self._reader)) is not None:
                     self._deliver(event)
         finally:
             self.has_ended = True
+            self._has_begun.set()
             for arriving in self._fetches.values():
                 arriving.put_nowait(None)
             self._writer.close()

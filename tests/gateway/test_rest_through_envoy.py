@@ -169,16 +169,22 @@ async def test_disconnect_before_the_first_byte_cancels_the_rpc(envoy: Envoy, ba
 async def test_the_server_has_time_to_say_that_the_deadline_has_passed(
     http: aiohttp.ClientSession, backend: Backend, limit: str
 ) -> None:
+    is_late, received = True, b""
+
     async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        nonlocal is_late
         yield event("first")
-        remaining = context.time_remaining()
-        assert remaining is not None
+        remaining = context.time_remaining() or 0.0
         await asyncio.sleep(max(0.0, remaining - float(backend.metadata[GRACE_HEADER])))
+        is_late = (context.time_remaining() or 0.0) < 1.0
         yield event("last")
 
     backend.script = script
-    async with http.post(CHAT, data=b"{}", headers={"grpc-timeout": limit}) as answer:
-        assert await answer.read() == event("first").data + event("last").data
+    while is_late:  # again if the machine pauses for all of the server's time
+        async with http.post(CHAT, data=b"{}", headers={"grpc-timeout": limit}) as answer:
+            with contextlib.suppress(aiohttp.ClientPayloadError):
+                received = await answer.read()
+    assert received == event("first").data + event("last").data
 
 
 async def test_after_that_time_the_gateway_ends_the_stream(http: aiohttp.ClientSession, backend: Backend) -> None:

@@ -6,6 +6,8 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -188,6 +190,21 @@ async def test_fetches_of_a_killed_process_are_repeated_once(fetcher: Fetcher, w
     assert await get(fetcher, web.url("/cat.png")) == b"cat"
 
 
+async def test_the_start_of_the_process_takes_no_time_of_a_fetch(
+    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(gate := tmp_path / "gate")
+    code = f"open({str(gate)!r}).read(); from glimpse.media.sources.fetch_worker import main; main()"
+    fetcher = Fetcher(LOOPBACK_ONLY, command=(*CODE, code))
+    fetching = asyncio.create_task(get(fetcher, web.url("/cat.png"), seconds=20))
+    opened = await asyncio.to_thread(gate.open, "w")  # once the process has come there
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "time", partial(lambda time: time() + 30, loop.time))
+    opened.close()
+    assert await fetching == b"cat"
+    await fetcher.close()
+
+
 async def test_a_process_that_hangs_is_replaced(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetcher_module, "_CANCEL_SECONDS", 0.1)
     fetcher = Fetcher(LOOPBACK_ONLY, command=(*CODE, HANGS))
@@ -223,7 +240,8 @@ def replying(reply: FilePiece | CancelFetch) -> str:
     """Returns the code of a process that answers the first fetch with this message."""
     return (
         "import os, sys; read = sys.stdin.buffer.read\n"
-        "for _ in range(2): read(int.from_bytes(read(4), 'little'))\n"
+        "os.write(1, (head := read(4)) + read(int.from_bytes(head, 'little')))\n"
+        "read(int.from_bytes(read(4), 'little'))\n"
         f"os.write(1, {bytes(framed(reply))!r}); read(1)"
     )
 
