@@ -109,5 +109,5 @@ def _open_store(media: MediaSettings) -> BatchStore:
         from glimpse.server.batches.redis_store import RedisStore  # noqa: PLC0415 - the Redis client takes 60 ms
 
         return RedisStore(parse_store_url(media.media_store, media.media_store_ca), prefix=media.media_store_prefix)
-    with state_folder_errors():
+    with state_folder_errors(media.state_folder):
         return SqliteStore(media.state_folder)

@@ -103,13 +103,14 @@ class MediaComponents:
 
 
 @contextmanager
-def state_folder_errors() -> Generator[None]:
+def state_folder_errors(folder: Path | None) -> Generator[None]:
     """Turns errors about the files of the state folder within the block into UsageError."""
     try:
         yield
     except (OSError, sqlite3.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"'--state-folder': expected a folder for files of the server: {reason}") from error
+        message = f"expected a folder whose files this user can write, got {str(folder)!r}: {reason}"
+        raise UsageError(f"'--state-folder': {message}; change its owner or mode, or name another one") from error
 
 
 def build_media(
@@ -189,7 +190,7 @@ def _disk(settings: MediaSettings) -> DiskStore | None:
     if settings.state_folder is None:
         return None
     budgets = {Area.UPLOADS: settings.upload_cache_bytes, Area.RESPONSES: settings.response_store_bytes}
-    with state_folder_errors():
+    with state_folder_errors(settings.state_folder):
         return DiskStore(settings.state_folder, budgets=budgets)
 
 
