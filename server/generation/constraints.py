@@ -6,6 +6,7 @@ Independent of protobuf.
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from threading import Lock
 
 from glimpse.engine.checkpoint.grammar.unenforced_log import UnenforcedLog
 from glimpse.engine.checkpoint.text.conversation import ToolDefinition, ToolMode
@@ -61,6 +62,7 @@ class ConstraintBuilder:
         self._tag_ids = {} if tool_format is None else tag_ids(tool_format, tokenizer)
         self._log = UnenforcedLog()
         self._latest = OrderedDict[Hashable, OutputConstraints]()
+        self._lock = Lock()  # keys are compared in Python: an OrderedDict that changes meanwhile ends the process
 
     def find(self, request: GenerationRequest) -> OutputConstraints | None:
         """Returns the constraints of a request if they need no work.
@@ -71,9 +73,10 @@ class ConstraintBuilder:
             return UNCONSTRAINED
         _check_size(request)
         key = _key(request)
-        found = self._latest.pop(key, None)
-        if found is not None:
-            self._latest[key] = found  # the last to be forgotten
+        with self._lock:
+            found = self._latest.pop(key, None)
+            if found is not None:
+                self._latest[key] = found  # the last to be forgotten
         return found
 
     def build(self, request: GenerationRequest, is_stopped: Callable[[], bool] = lambda: False) -> OutputConstraints:
@@ -94,9 +97,10 @@ class ConstraintBuilder:
             reader=build.reader,
         )
         if sum(_sizes(request).values()) <= MAX_GRAMMAR_BYTES:
-            self._latest[_key(request)] = constraints
-            if len(self._latest) > _NUM_REMEMBERED:
-                self._latest.popitem(last=False)
+            with self._lock:
+                self._latest[_key(request)] = constraints
+                if len(self._latest) > _NUM_REMEMBERED:
+                    self._latest.popitem(last=False)
         return constraints
 
     def tool_call_reader(self, tools: Tools) -> ToolCallReader:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -157,6 +158,28 @@ def large(name: str, kib: int) -> ToolDefinition:
 def of_schema(kib: int, field: str = "structured_outputs.json") -> Constraint:
     text = json.dumps({"description": "x" * (kib << 10)})
     return Constraint(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA, text=text), field=field)
+
+
+def test_no_other_thread_changes_what_is_remembered_while_keys_are_compared() -> None:
+    built = builder()
+    other = Thread(target=built.build, args=(asked(tool(ENFORCED)),))
+    waited = list[bool]()
+
+    class Compared(Constraint):
+        __hash__ = Constraint.__hash__
+
+        def __eq__(self, value: object) -> bool:
+            if not waited:
+                other.start()
+                other.join(0.5)
+                waited.append(other.is_alive())
+            return super().__eq__(value)
+
+    first, second = (Compared(grammar=of_schema(0).grammar, field="format") for _ in range(2))
+    built.build(asked(constraint=first))
+    assert built.find(asked(constraint=second)) is not None
+    other.join()
+    assert waited == [True]
 
 
 def test_all_schemas_of_a_request_share_a_budget_which_is_checked_first(compiled: list[Grammar]) -> None:
