@@ -20,7 +20,8 @@ from glimpse.native.open_files import MAX_CONNECTIONS, allow_files, max_connecti
 
 AnswerT = TypeVar("AnswerT")
 
-_START_SECONDS = 20.0
+_START_SECONDS = 60.0
+"""More than a busy machine needs. One that cannot start ends at once, and says why."""
 _STOP_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _LOG_TAIL_LINES = 20

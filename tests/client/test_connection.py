@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import threading
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -185,10 +186,12 @@ def test_a_port_without_grpc_is_named() -> None:
 
 
 def _answer_http(server: socket.socket) -> None:
-    while True:
-        connection, _ = server.accept()
-        with connection:
-            connection.sendall(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+    """Answers until the server is closed."""
+    with suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
 
 
 @pytest.mark.parametrize("target", ["http://127.0.0.1:50051", "https://example.com/v1"])
