@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "types.h"
 
@@ -42,6 +43,7 @@ struct Block {
   const char* tiles;         // activations: the first 16 rows, or the high plane
   const char* second_tiles;  // the next 16 rows, or the low plane; null: none
   const char* panel;         // weights of the block's steps, or what an `Unpack` made of them
+  const char* second_panel;  // likewise, of the next panel, which is multiplied with the first; null: none
   bool unpacked;
   bool adds;  // whether to add to the existing sums
   int64_t num_steps;
@@ -58,9 +60,9 @@ struct Block {
   const GroupRow* second_groups;  // of the second tiles; null: they are a plane, or none
   int64_t tile_inputs;            // inputs of a row of a tile of integers for matrix units
   int64_t first_step;
-  int64_t low_offset;   // with planes: offset from a high sum to its low sum, in elements
-  float* sums;          // [2 row tiles][2 column tiles][16][16]; int32 with planes
-  float* added;         // [rows][32]: what adapters add
+  int64_t low_offset;  // with planes: offset from a high sum to its low sum, in elements
+  float* sums;   // [2 row tiles][2 column tiles][16][16]; int32 with planes; of two panels [4 column tiles][16][16]
+  float* added;  // [rows][32]: what adapters add
   uint32_t added_rows;  // bit i: something is added to row i
 };
 
@@ -158,6 +160,7 @@ struct Kernels {
   int64_t element_bytes;  // size of an activation in tiles: 2 (bfloat16) or 4 (float32)
   int64_t direct_rows;    // up to this number of rows, a panel is not unpacked
   int64_t streamed_rows;  // up to this number of rows, `multiply` reads a panel once, from its first byte to its last
+  bool pairs_panels;      // `multiply` takes two panels that are unpacked, or of bytes with dot products
   void (*lay_out_row)(const bf16* x, int64_t count, const Norm* norm, void* tile_row, int64_t num_tiles);
   // Null: the tiles are bfloat16.
   void (*lay_out_float_row)(const float* x, int64_t count, const Norm* norm, void* tile_row, int64_t num_tiles);

@@ -263,6 +263,7 @@ extern const Kernels kAmxKernels{
     2,
     16,
     2 * kTileRows,
+    false,
     lay_out_row<bf16>,
     nullptr,
     split_row,

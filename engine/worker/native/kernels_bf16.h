@@ -31,6 +31,7 @@ constexpr Kernels kBf16Kernels{
     2,
     kFewRows,
     kLanes == 16 ? kFewRows : 2,
+    kPairsPanels,
     lay_out_row<bf16>,
     nullptr,
     nullptr,

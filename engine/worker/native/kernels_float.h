@@ -32,6 +32,7 @@ constexpr Kernels kFloatKernels{
     4,
     kDirectRows,
     kLanes == 16 ? kFewRows : 1,
+    kPairsPanels,
     lay_out_row<bf16>,
     lay_out_row<float>,
     nullptr,

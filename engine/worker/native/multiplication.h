@@ -52,11 +52,11 @@ class Multiplication {
   Multiplication(const Kernels& kernels, const Activations& x, const Weight& weight, const Adaptation& adaptation,
                  const Output& output, Buffer& sums, Buffer& unpacked)
       : kernels_(kernels), x_(x), weight_(weight), adaptation_(adaptation), panels_(share(num_panels(weight))),
-        unpack_(choose_unpacking()), blocking_(choose_blocking(panels_.end - panels_.begin)),
-        num_blocks_(blocking_.rows / x.block_rows()), whole_(blocking_.steps >= x.num_steps()),
-        added_(adaptation ? std::max(num_sums(), blocking_.panels) : 0),
+        unpack_(choose_unpacking()), together_(choose_together()),
+        blocking_(choose_blocking(panels_.end - panels_.begin)), num_blocks_(blocking_.rows / x.block_rows()),
+        whole_(blocking_.steps >= x.num_steps()), added_(adaptation ? std::max(num_sums(), blocking_.panels) : 0),
         sums_(reinterpret_cast<float*>(sums.reserve((added_ + num_sums()) * kSumsBytes))),
-        unpacked_(unpack_ ? unpacked.reserve(blocking_.steps * part_step_bytes()) : nullptr),
+        unpacked_(unpack_ ? unpacked.reserve(together_ * blocking_.steps * part_step_bytes()) : nullptr),
         finishing_{weight, output, nullptr, nullptr, 0, 0, 0} {}
 
   void run() {
@@ -83,6 +83,13 @@ class Multiplication {
     return x_.rows() > direct_rows ? kernels_.unpacker(weight_) : nullptr;
   }
 
+  // Panels that are multiplied together. Of bytes only with dot products, which leave registers for their sums.
+  int64_t choose_together() const {
+    const bool of_bytes = weight_.byte_inputs && kernels_.multiplies_bytes;
+    const bool unpacks = unpack_ && (kernels_.multiplies_bytes || !is_int4(weight_));
+    return kernels_.pairs_panels && (of_bytes || unpacks) && x_.rows() > kernels_.streamed_rows ? 2 : 1;
+  }
+
   // Bytes of a part's step that rows are multiplied by.
   int64_t part_step_bytes() const { return step_bytes(weight_) * (unpack_ ? 2 : 1); }
 
@@ -100,9 +107,9 @@ class Multiplication {
       return {rows, std::min(kGroupedPanels, num_panels), kCachedBytes / kStepBytes};
     }
     if (x_.rows() <= kernels_.streamed_rows) return {rows, num_panels, x_.num_steps()};
-    if (!unpack_ || x_.has_integers()) return {rows, 1, std::max<int64_t>(1, kPanelBytes / part_step_bytes())};
+    if (!unpack_ || x_.has_integers()) return {rows, together_, std::max<int64_t>(1, kPanelBytes / part_step_bytes())};
     // Each group of panels reads all activations, from beyond the L2 cache if they do not fit.
-    const int64_t panels = fits ? 1 : std::min(cached().float_panels, num_panels);
+    const int64_t panels = fits ? together_ : std::min(cached().float_panels, num_panels);
     return {rows, panels, kUnpackedBytes / part_step_bytes()};
   }
 
@@ -172,40 +179,52 @@ class Multiplication {
       Range steps{step, std::min(step + blocking_.steps, x_.num_steps())};
       for (int64_t row = rows.begin, index = 0; row < rows.end; row += x_.block_rows(), ++index)
         parts_[index] = x_.block(row, rows.end, steps.begin, steps.end);
-      for (int64_t panel = panels.begin; panel < panels.end; ++panel) multiply_panel(rows, steps, panel);
+      for (int64_t panel = panels.begin; panel < panels.end; panel += together_)
+        multiply_panels(rows, steps, {panel, std::min(panel + together_, panels.end)});
     }
   }
 
-  void multiply_panel(Range rows, Range steps, int64_t panel) {
-    const int64_t num_blocks = ceil_div(rows.end - rows.begin, x_.block_rows());
-    const char* weights = packed(panel, steps.begin);
-    const bool ends = whole_ || blocking_.panels > 1;  // the next panel comes before the next steps
-    const char* next = weights + (ends ? panel_bytes(weight_) : (steps.end - steps.begin) * step_bytes(weight_));
-    const int64_t first_slot = (panel - panels_.begin) % blocking_.panels * num_blocks_;
+  void multiply_panels(Range rows, Range steps, Range panels) {
+    const int64_t num_blocks = ceil_div(rows.end - rows.begin, x_.block_rows()), width = panels.end - panels.begin;
+    const int64_t bytes = (steps.end - steps.begin) * step_bytes(weight_);  // of a panel
+    const char* weights = packed(panels.begin, steps.begin);
+    const bool ends = whole_ || blocking_.panels > together_;  // the next panels come before the next steps
+    const int64_t first_slot = (panels.begin - panels_.begin) % blocking_.panels / together_ * num_blocks_;
     Block* blocks = blocks_[turn_ ^= 1];
-    if (unpack_) unpack_(weights, (steps.end - steps.begin) * step_bytes(weight_) / kLineBytes, unpacked_);
+    for (int64_t panel = 0; unpack_ && panel < width; ++panel)
+      unpack_(weights + panel * panel_bytes(weight_), bytes / kLineBytes, unpacked_ + panel * 2 * bytes);
     for (int64_t index = 0; index < num_blocks; ++index) {
-      Block& block = blocks[index] = parts_[index];
-      block.index = panel;
-      block.panel = weights;
-      if (unpack_) {
-        block.unpacked = true;
-        block.panel = unpacked_;
-      }
+      Block& block = blocks[index * width] = parts_[index];
+      block.index = panels.begin;
+      block.unpacked = unpack_;
+      block.panel = unpack_ ? unpacked_ : weights;
+      if (width > 1) block.second_panel = block.panel + (unpack_ ? 2 * bytes : panel_bytes(weight_));
       block.sums = sums_of(whole_ ? slot_ ^= 1 : first_slot + index);
-      prefetch(block, next, index, num_blocks);
+      const int64_t panel = index % width;  // whose next part the block prefetches
+      const char* next =
+          ends ? packed(panels.begin + together_ + panel, steps.begin) : packed(panels.begin + panel, steps.end);
+      prefetch(block, next, index / width, ceil_div(num_blocks, width));
+      if (width > 1) blocks[index * width + 1] = second_of(block);
     }
-    multiply_blocks(blocks, num_blocks, steps.end == x_.num_steps());
+    multiply_blocks(blocks, num_blocks, width, steps.end == x_.num_steps());
   }
 
-  void multiply_blocks(Block* blocks, int64_t count, bool are_complete) {
+  // The sums of the second of two panels that are multiplied together.
+  static Block second_of(Block block) {
+    block.index += 1;
+    block.sums += kSumsBytes / 2 / static_cast<int64_t>(sizeof(float));
+    return block;
+  }
+
+  // `width` blocks of the same rows, one after the other, are multiplied as the first of them.
+  void multiply_blocks(Block* blocks, int64_t count, int64_t width, bool are_complete) {
     if (kernels_.multiply_and_finish && !adaptation_)
       return kernels_.multiply_and_finish(blocks, count, are_complete, finishing_);
-    for (Block* block = blocks; block < blocks + count; ++block) {
+    for (Block* block = blocks; block < blocks + count * width; block += width) {
       multiply_block(*block);
       if (!are_complete) continue;
-      adapt(*block);
-      begin_finishing(finishing_, block, 1, block->num_steps);
+      for (Block* each = block; each < block + width; ++each) adapt(*each);
+      begin_finishing(finishing_, block, width, block->num_steps);
     }
   }
 
@@ -244,7 +263,8 @@ class Multiplication {
   const Weight& weight_;
   const Adaptation& adaptation_;
   Range panels_;
-  Unpack unpack_;  // of parts of panels, before they are multiplied with all rows; null: none
+  Unpack unpack_;     // of parts of panels, before they are multiplied with all rows; null: none
+  int64_t together_;  // panels that are multiplied together, 1 or 2
   Blocking blocking_;
   int64_t num_blocks_;  // blocks in blocking_.rows rows
   bool whole_;          // all steps are computed at once
@@ -252,8 +272,8 @@ class Multiplication {
   float* sums_;
   char* unpacked_;
   Finishing finishing_;
-  Block parts_[kMostCachedRows / kTileRows];      // of some steps, for any panel: matrix units would wait for them
-  Block blocks_[2][kMostCachedRows / kTileRows];  // those being finished and those being multiplied, alternating
+  Block parts_[kMostCachedRows / kTileRows];          // of some steps, for any panel: matrix units would wait for them
+  Block blocks_[2][2 * kMostCachedRows / kTileRows];  // those being finished and those being multiplied, alternating
   int turn_ = 0, slot_ = 0;
 };
 

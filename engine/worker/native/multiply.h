@@ -66,15 +66,17 @@ static inline void multiply_unpacked(const Block& block, Prefetches& prefetches,
   f32v sums[kRows][kTiles * kTileVectors];
   move_sums<kRows, kTiles, false>(block, first, tile, sums);
   const float* x = reinterpret_cast<const float*>(block.tiles) + first * kTileInputs;
-  const float* weights = reinterpret_cast<const float*>(block.panel) + tile * 16;
-  for (int64_t step = 0; step < block.num_steps; ++step, x += kTileElements, weights += kTileInputs * kPanelWidth) {
+  const char* weights = block.panel + tile * 64;
+  const int64_t second = second_panel_bytes(block);
+  for (int64_t step = 0; step < block.num_steps; ++step, x += kTileElements, weights += kFloatStepBytes) {
     prefetches.prefetch_part(0, 1);
     prefetches.end_step();
 #pragma GCC unroll 8
     for (int i = 0; i < kTileInputs; ++i) {
       f32v weight[kTiles * kTileVectors];
 #pragma GCC unroll 16
-      for (int v = 0; v < kTiles * kTileVectors; ++v) weight[v] = load<f32v>(weights + i * kPanelWidth + v * kLanes);
+      for (int v = 0; v < kTiles * kTileVectors; ++v)
+        weight[v] = load<f32v>(place_in_panels(weights + i * kLineBytes, second, v));
 #pragma GCC unroll 16
       for (int row = 0; row < kRows; ++row) {
         f32v input = splat(x[row * kTileInputs + i]);
@@ -105,6 +107,11 @@ static void multiply_up_to(const Block& block, Prefetches& prefetches, int64_t f
 
 template <bool kUnpacked>
 static void multiply_all(const Block& block) {
+  if constexpr (kUnpacked && kPairsPanels)
+    if (block.second_panel)
+      return multiply_pair(block, [&](auto rows, Prefetches& prefetches, int64_t first) {
+        multiply_unpacked<decltype(rows)::value, 4>(block, prefetches, first, 0);
+      });
   multiply_few_at_a_time<kFewRows, 1>(
       block, [](int64_t rows) { return rows <= kRowsOfPanel ? 1 : 2; },
       [&](Prefetches& prefetches, int64_t first, int64_t rows) {

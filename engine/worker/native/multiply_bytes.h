@@ -31,7 +31,7 @@ static inline bool reads_bytes(const Weight& weight) {
 
 // Adds the products of a block of 32 inputs. Rows are even where they are paired, and their sums mixed.
 template <int kBits, int kRows, int kGroupVectors>
-static inline __attribute__((always_inline)) void add_block(const char* weights, const char* x,
+static inline __attribute__((always_inline)) void add_block(const char* weights, int64_t second, const char* x,
                                                             i32v (&sums)[kRows][kGroupVectors]) {
   constexpr int32_t kNibbles = 0x0f0f0f0f;
   constexpr int kParts = 8 / kBits;  // of the bytes of a line: nibbles of inputs 16 apart
@@ -47,7 +47,7 @@ static inline __attribute__((always_inline)) void add_block(const char* weights,
     i32v parts[kParts][kGroupVectors][kPaired];
     for (int v = 0; v < kGroupVectors; ++v)
       for (int half = 0; half < kPaired; ++half) {
-        const i32v bytes = load_weights(weights + line * kLineBytes + v * (4 * kLanes), half);
+        const i32v bytes = load_weights(place_in_panels(weights + line * kLineBytes, second, v), half);
         for (int part = 0; part < kParts; ++part)
           parts[part][v][half] = kBits == 8 ? bytes : (part ? bytes >> 4 : bytes) & kNibbles;
       }
@@ -81,6 +81,7 @@ static inline void multiply_groups(const Block& block, const Weight& weight, Pre
   int64_t feature = (block.index * num_steps(weight) + block.first_step) * kPanelWidth + vector * kLanes;
   const GroupNumbers numbers(weight);
   const char* weights = block.panel + vector * (4 * kLanes);
+  const int64_t second = second_panel_bytes(block), second_feature = (num_steps(weight) - 1) * kPanelWidth;
   const char* x = block.tiles + first * kByteInputs;
   const GroupRow* groups = block.groups + first;
   Prefetches prefetches = shared;  // a copy, which stays in registers
@@ -96,13 +97,14 @@ static inline void multiply_groups(const Block& block, const Weight& weight, Pre
       for (int v = 0; v < kGroupVectors; ++v) sums[row][v] = i32v{};
     for (int64_t i = 0; i < num_blocks; ++i, weights += kBlockBytes, x += kTileRows * kTileInputs) {
       prefetches.prefetch_part(i, num_blocks);
-      add_block<kBits, kRows, kGroupVectors>(weights, x, sums);
+      add_block<kBits, kRows, kGroupVectors>(weights, second, x, sums);
     }
     prefetches.end_step();
     for (int row = 0; row < kRows; row += kPaired)
       for (int v = 0; v < kGroupVectors; ++v) separate_rows(sums[row][v], sums[row + kPaired - 1][v]);
     for (int v = 0; v < kGroupVectors; ++v) {
-      const f32v scales = numbers.scales(feature + v * kLanes), minima = numbers.minima(feature + v * kLanes);
+      const int64_t number = feature + v * kLanes + (v < kVectorsOfPanel ? 0 : second_feature);
+      const f32v scales = numbers.scales(number), minima = numbers.minima(number);
       for (int row = 0; row < kRows; ++row) {  // added in memory, since registers are needed for the next group
         float* place = stored + place_of_sums(row, v);
         store(place, add_group(load<f32v>(place), sums[row][v], scales, minima, groups[row]));
@@ -137,6 +139,11 @@ static void multiply_bits(const Block& block, const Weight& weight) {
 }
 
 static void multiply_bytes(const Block& block, const Weight& weight) {
+  if constexpr (kPairsPanels && GLIMPSE_DOTS)
+    if (block.second_panel)
+      return multiply_pair(block, [&](auto rows, Prefetches& prefetches, int64_t first) {
+        multiply_groups<8, decltype(rows)::value, kPairedVectors>(block, weight, prefetches, first, 0);
+      });
   if (is_int4(weight) && !block.unpacked) multiply_bits<4>(block, weight);
   else multiply_bits<8>(block, weight);
 }

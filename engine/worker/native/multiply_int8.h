@@ -30,7 +30,8 @@ static void unpack_pairs(const char* panel, int64_t num_lines, void* memory) {
 
 // Adds the products of some lines of weights.
 template <int kRows, int kVectors, bool kGroups, bool kUnpacked>
-static inline __attribute__((always_inline)) void add_lines(int64_t lines, const char* weights, const char* x,
+static inline __attribute__((always_inline)) void add_lines(int64_t lines, const char* weights, int64_t second,
+                                                            const char* x,
                                                             i32v (&sums)[num_chains(kRows)][kRows][kVectors]) {
 #pragma GCC unroll 1  // else the compiler loads several lines ahead, and spills sums
   for (int64_t line = 0; line < lines; line += kPaired, x += kPaired * 8) {
@@ -39,7 +40,7 @@ static inline __attribute__((always_inline)) void add_lines(int64_t lines, const
       i32v weight[kVectors];
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) {
-        if (kUnpacked) weight[v] = load<i32v>(weights + odd * kLineBytes + v * (4 * kLanes));
+        if (kUnpacked) weight[v] = load<i32v>(place_in_panels(weights + odd * kLineBytes, second, v));
         else weight[v] = load_pairs<kGroups>(weights + v * (4 * kLanes), odd);
       }
 #pragma GCC unroll 16
@@ -66,6 +67,7 @@ static inline void multiply_int8_rows(const Block& block, const Weight& weight, 
   const GroupNumbers numbers(weight);
   int64_t feature = (block.index * num_steps(weight) + block.first_step) * kPanelWidth + vector * kLanes;
   const char* weights = block.panel + vector * (4 * kLanes);
+  const int64_t second = second_panel_bytes(block), second_feature = (num_steps(weight) - 1) * kPanelWidth;
   const char* x = block.tiles + first * (2 * kTileInputs);
   int64_t input = block.first_step * inputs_of_step % kTileInputs;  // from the first tile of activations on
   Prefetches prefetches = shared;                                   // a copy, which stays in registers
@@ -80,14 +82,15 @@ static inline void multiply_int8_rows(const Block& block, const Weight& weight, 
       prefetches.end_step();
 #pragma GCC unroll 1
       for (int64_t i = 0; i < inputs_of_step; i += inputs, input += inputs) {
-        add_lines<kRows, kVectors, kGroups, kUnpacked>(lines, weights, x + 2 * place_of(input), sums);
+        add_lines<kRows, kVectors, kGroups, kUnpacked>(lines, weights, second, x + 2 * place_of(input), sums);
         weights += (kUnpacked ? 2 : 1) * lines * kLineBytes;
       }
     }
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
-      const f32v scales = kGroups ? numbers.scales(feature + v * kLanes) : splat(1.0f);
-      const f32v minima = kGroups ? numbers.minima(feature + v * kLanes) : f32v{};
+      const int64_t number = feature + v * kLanes + (v < kVectorsOfPanel ? 0 : second_feature);
+      const f32v scales = kGroups ? numbers.scales(number) : splat(1.0f);
+      const f32v minima = kGroups ? numbers.minima(number) : f32v{};
 #pragma GCC unroll 16
       for (int row = 0; row < kRows; ++row) {
         float* place = stored + place_of_sums(row, v);
@@ -116,6 +119,11 @@ static void multiply_int8_up_to(const Block& block, const Weight& weight, Prefet
 
 template <bool kGroups, bool kUnpacked>
 static void multiply_int8_all(const Block& block, const Weight& weight) {
+  if constexpr (kUnpacked && kPairsPanels)
+    if (block.second_panel)
+      return multiply_pair(block, [&](auto rows, Prefetches& prefetches, int64_t first) {
+        multiply_int8_rows<decltype(rows)::value, kPairedVectors, kGroups, true>(block, weight, prefetches, first, 0);
+      });
   multiply_few_at_a_time<kInt8Rows, 1>(
       block, [](int64_t rows) { return 2 * kTileVectors / int8_vectors(rows); },
       [&](Prefetches& prefetches, int64_t first, int64_t rows) {

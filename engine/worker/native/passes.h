@@ -37,3 +37,35 @@ static inline void multiply_few_at_a_time(const Block& block, Passes passes, Mul
     row += rows;
   }
 }
+
+// Whether two panels are multiplied together: each input of a row is loaded once for both, as loads of 512 bits may
+// take longer than products.
+constexpr bool kPairsPanels = kLanes == 16;
+constexpr int kVectorsOfPanel = 2 * kTileVectors, kPairedVectors = 2 * kVectorsOfPanel;
+constexpr int kPairedRows = 6;  // whose sums with two panels are in registers at a time
+
+static inline int64_t second_panel_bytes(const Block& block) {
+  return block.second_panel ? block.second_panel - block.panel : 0;
+}
+
+// Vector `v` of the same line of one panel or of two, which are `second` bytes apart.
+static inline const char* place_in_panels(const char* line, int64_t second, int v) {
+  return line + (v < kVectorsOfPanel ? 0 : second) + v % kVectorsOfPanel * (4 * kLanes);
+}
+
+template <int kRows, class Multiply>
+static inline void with_rows(int64_t rows, const Multiply& multiply) {
+  if constexpr (kRows > 1)
+    if (rows < kRows) return with_rows<kRows - 1>(rows, multiply);
+  multiply(std::integral_constant<int, kRows>{});
+}
+
+// Calls multiply(number of rows, prefetches, first row) for a few rows at a time, in one pass over two panels.
+template <class Multiply>
+static inline void multiply_pair(const Block& block, const Multiply& multiply) {
+  multiply_few_at_a_time<kPairedRows, 1>(
+      block, [](int64_t) { return 1; },
+      [&](Prefetches& prefetches, int64_t first, int64_t rows) {
+        with_rows<kPairedRows>(rows, [&](auto count) { multiply(count, prefetches, first); });
+      });
+}
