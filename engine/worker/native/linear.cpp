@@ -10,10 +10,11 @@ namespace glimpse {
 
 namespace {
 
-// Up to this number of rows, products take little longer than reading their weights.
-constexpr int64_t kReadRows = 5;
+// Prefetch distances of products of 1 and 2 rows, which the memory bounds, of 3 to 5, and of more, which compute as
+// long.
+int64_t streamed_ahead[3] = {};
+int64_t& streamed_ahead_of(int64_t rows) { return streamed_ahead[rows <= 2 ? 0 : rows <= 5 ? 1 : 2]; }
 
-int64_t read_ahead_bytes = 0, computed_ahead_bytes = 0;  // for so many rows, and for more
 bool unpacks_integers = true;
 
 // The size is 0 where it is not known.
@@ -73,7 +74,7 @@ const Cached& cached() { return cached_in_l2; }
 
 bool unpacks_for_vectors() { return unpacks_integers; }
 
-int64_t streamed_ahead_bytes(int64_t rows) { return rows <= kReadRows ? read_ahead_bytes : computed_ahead_bytes; }
+int64_t streamed_ahead_bytes(int64_t rows) { return streamed_ahead_of(rows); }
 
 TeamBuffers& team_buffers() {
   thread_local TeamBuffers buffers;
@@ -136,15 +137,14 @@ extern "C" int64_t glimpse_streamed_rows(int level, int32_t dtype) {
   return kernels_of(level, static_cast<DType>(dtype)).streamed_rows;
 }
 
-// Sets whether many rows are multiplied by integers that were widened in the cache, or in registers for each few rows.
+// Sets the size of the L2 cache.
 extern "C" void glimpse_set_l2_cache(int64_t bytes) { cached_in_l2 = choose_cached(bytes); }
 
+// Sets whether many rows are multiplied by integers that were widened in the cache, or in registers for each few rows.
 extern "C" void glimpse_set_unpacking(int enabled) { unpacks_integers = enabled; }
 
 // Sets how far ahead products of as many rows, and of others that are bound by the same, prefetch such weights.
-extern "C" void glimpse_set_prefetch(int64_t rows, int64_t ahead_bytes) {
-  (rows <= kReadRows ? read_ahead_bytes : computed_ahead_bytes) = ahead_bytes;
-}
+extern "C" void glimpse_set_prefetch(int64_t rows, int64_t ahead_bytes) { streamed_ahead_of(rows) = ahead_bytes; }
 
 // y = activation(norm(x) Wᵀ + b) + residual for x [rows, in_features]; y is float32 in `wide` or bfloat16 in `narrow`.
 // x and the residual have the weight's type of activations. A gated weight's y has all gates of a row first.

@@ -30,13 +30,13 @@ _log = logging.getLogger(__name__)
 VARIABLE = "GLIMPSE_PREFETCH_BYTES"
 """Environment variable with the distance to use; 0 for no prefetches. Without, it is measured."""
 DISTANCES = (0, 4096, 8192, 16384, 32768)
-ROWS = (1, 8)
-"""Rows of products whose distance is measured: bound by the memory, and as much by what they compute."""
+ROWS = (1, 4, 8)
+"""Rows of products whose distance is measured: bound by the memory, less so, and as much by what they compute."""
 _READ_BYTES = 256 << 20
 """Weights that are read in each round: more than caches hold."""
 _LEAST_BYTES = 64 << 20
 """Fewer weights stay in caches, where no distance matters."""
-_ROUNDS = 7
+_ROUNDS = 5
 _WORTHWHILE = 0.97
 """A choice is preferred to those before it if the time is less than this share of theirs."""
 _MANY_ROWS = 64
@@ -86,7 +86,7 @@ def set_prefetching(model: nn.Module, library: CDLL) -> Sequence[int]:
         set_distance(distance)
         distances.append(distance)
     if forced or linears:
-        _log.info("weights are prefetched %d bytes ahead, %d for several rows", *distances)
+        _log.info("weights are prefetched %d bytes ahead, %d and %d for a few rows", *distances)
     return distances
 
 

@@ -11,6 +11,7 @@ from glimpse.engine.worker.native.library import Level, choose_level, load_libra
 from glimpse.engine.worker.native.linear import PackedLinear, WeightMemory
 from glimpse.engine.worker.native.tuning import (
     DISTANCES,
+    ROWS,
     VARIABLE,
     fastest,
     measured_linears,
@@ -39,7 +40,7 @@ def test_products_do_not_depend_on_the_distance(level: Level, monkeypatch: pytes
     products = []
     for distance in (0, 64, *DISTANCES[1:]):
         monkeypatch.setenv(VARIABLE, str(distance))
-        assert set_prefetching(model, load_library()) == [distance, distance]
+        assert set_prefetching(model, load_library()) == [distance] * len(ROWS)
         products.append(torch.cat([model(x[:3]), model(x)]))
     assert all(torch.equal(products[0], each) for each in products[1:])
 
@@ -71,7 +72,7 @@ def test_a_distance_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch
 def test_a_model_that_caches_hold_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     assert measured_linears(packed(3), 1) == []
-    assert set_prefetching(packed(3), load_library()) == [0, 0]
+    assert set_prefetching(packed(3), load_library()) == [0] * len(ROWS)
 
 
 def test_no_more_weights_are_measured_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
