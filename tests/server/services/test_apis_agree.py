@@ -204,10 +204,13 @@ def chat_answer(posted: Any) -> Answer:
 def messages_answer(channel: grpc.Channel, members: Mapping[str, Any]) -> Answer:
     source = {"type": "base64", "media_type": "image/png", "data": DATA}
     content = [{"type": "image", "source": source}, {"type": "text", "text": TEXT}]
-    body = {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": MAX_TOKENS, **members}
-    told = post_json(anthropic_pb2_grpc.AnthropicServiceStub(channel).CreateMessage, body)
+    prompt = {"messages": [{"role": "user", "content": content}], **members}
+    stub: Any = anthropic_pb2_grpc.AnthropicServiceStub(channel)
+    told = post_json(stub.CreateMessage, {**prompt, "temperature": 0, "max_tokens": MAX_TOKENS})
+    num_prompt_tokens = told["usage"]["input_tokens"] + told["usage"]["cache_read_input_tokens"]
+    assert json.loads(stub.CountMessageTokens(json_bodies(prompt)).data) == {"input_tokens": num_prompt_tokens}
     return Answer(
-        num_prompt_tokens=told["usage"]["input_tokens"] + told["usage"]["cache_read_input_tokens"],
+        num_prompt_tokens=num_prompt_tokens,
         num_tokens=told["usage"]["output_tokens"],
         text=joined(told["content"], "text", "text"),
         reasoning=joined(told["content"], "thinking", "thinking"),
