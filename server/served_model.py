@@ -28,8 +28,8 @@ class ServedModel:
     """Default of requests for embeddings that do not set it."""
     max_media: Mapping[MediaKind, int]
     """Kinds of media that the model supports, with the most per request."""
-    reads_variable: Callable[[str], bool] = lambda _name: True
-    """Returns whether a chat template may read a variable of this name."""
+    template_variables: frozenset[str] = frozenset()
+    """Names of the variables that a chat template reads."""
     supports_tools: bool = False
     """The chat template supports tools, and their calls can be parsed."""
     gives_call_ids: bool = True

@@ -232,7 +232,7 @@ def _served_model(
         embedding_size=checkpoint.model.embedding_size,
         pooling=checkpoint.model.pooling,
         max_media={kind: most for kind, most in settings.media.max_media.items() if kind in takes},
-        reads_variable=prompts.templates.read,
+        template_variables=prompts.templates.variables,
         supports_tools=supports_tools,
         reasoning=ReasoningSupport(
             is_parsed=parses_reasoning,

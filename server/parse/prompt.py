@@ -6,6 +6,7 @@ from typing import Any
 
 from glimpse.engine.checkpoint.text.conversation import TemplateOptions, ToolDefinition
 from glimpse.media.inputs import with_defaults
+from glimpse.near_names import NearNames
 from glimpse.server.call.context import CallContext
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.parse.content import parse_conversation
@@ -78,15 +79,22 @@ def with_options(
 
 
 def _parse_variables(text: str, model: ServedModel, call: CallContext) -> dict[str, Any]:
-    """Parses template variables, and tells those that no template reads. gRPC requests may send any text."""
+    """Parses template variables. Those that no template reads are told, or refused if they resemble one that is read.
+
+    gRPC requests may send any text.
+    """
     if not text:
         return {}
     field = "chat_template_kwargs"
     variables = parse_object(text, field)
     if reserved := sorted(_RESERVED_VARIABLES.intersection(variables)):
         raise InvalidRequest(f"{field}.{reserved[0]}", "this variable is reserved", "unsupported")
+    near = NearNames(model.template_variables - _RESERVED_VARIABLES)
     for name, value in variables.items():
         reasons_anyway = name == "enable_thinking" and value is True and model.reasoning.is_parsed
-        if not model.reads_variable(name) and not reasons_anyway:
-            call.ignored_fields.append(f"{field}.{name}")
+        if name in model.template_variables or reasons_anyway:
+            continue
+        if (meant := near.nearest(name)) is not None:
+            raise InvalidRequest(f"{field}.{name}", f"unknown variable; did you mean '{meant}'?", "unsupported")
+        call.ignored_fields.append(f"{field}.{name}")
     return variables

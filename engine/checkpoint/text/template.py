@@ -18,6 +18,7 @@ import jinja2
 import jinja2.ext
 import jinja2.nodes
 import jinja2.parser
+from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from glimpse.engine.checkpoint.families.spec import FamilySpec
@@ -42,7 +43,10 @@ class ChatTemplate:
             CheckpointError: the source is not a valid template.
         """
         try:
-            self._template = _environment().from_string(source, globals=_FUNCTIONS)
+            environment = _environment()
+            self._template = environment.from_string(source, globals=_FUNCTIONS)
+            self.variables = find_undeclared_variables(environment.parse(source)) - _FUNCTIONS.keys()
+            """Names of the variables that it reads."""
         except jinja2.TemplateSyntaxError as error:
             raise CheckpointError(f"line {error.lineno} of the chat template is invalid: {error.message}") from error
         self.source = source
@@ -139,10 +143,11 @@ class ChatTemplates:
     def with_tools(self) -> ChatTemplate:
         return self.tools or self.default
 
-    def read(self, variable: str) -> bool:
-        """Returns whether a template may read a variable of this name."""
-        word = re.compile(rf"\b{re.escape(variable)}\b")
-        return any(word.search(each.source) for each in (self.default, self.video, self.tools) if each is not None)
+    @property
+    def variables(self) -> frozenset[str]:
+        """Names of the variables that a template reads."""
+        templates = (self.default, self.video, self.tools)
+        return frozenset(name for each in templates if each is not None for name in each.variables)
 
     def choose(self, messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition]) -> ChatTemplate:
         """Returns the template of a conversation.

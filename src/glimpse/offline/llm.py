@@ -171,7 +171,7 @@ class LLM:
                 for kind in MediaKind
                 if kind in engine.model.placeholder_ids or kind is MediaKind.DOCUMENT
             },
-            reads_variable=prompts.templates.read,
+            template_variables=prompts.templates.variables,
             gives_call_ids=False,
         )
         self._tokenizer = prompts.tokenizer

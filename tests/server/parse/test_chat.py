@@ -540,7 +540,8 @@ def test_passes_variables_to_the_template() -> None:
 def parse_for(
     support: ReasoningSupport, wire: chat_pb2.CreateChatCompletionRequest, call: CallContext | None = None
 ) -> GenerationRequest:
-    return parse_chat(wire, call or CallContext(), replace(MODEL, reasoning=support), streaming=False).generation
+    model = replace(MODEL, reasoning=support, template_variables=frozenset({"enable_thinking"}))
+    return parse_chat(wire, call or CallContext(), model, streaming=False).generation
 
 
 def test_the_efforts_are_those_of_openai_s_client() -> None:
@@ -594,13 +595,21 @@ def test_variables_that_no_template_reads_are_told() -> None:
     )
     wire = with_member(chat_template_kwargs='{"style": 1, "tone": 2, "enable_thinking": false, "persona": 3}')
     call = CallContext()
-    parse_chat(wire, call, replace(MODEL, reads_variable=templates.read), streaming=False)
+    parse_chat(wire, call, replace(MODEL, template_variables=templates.variables), streaming=False)
     assert call.ignored_fields == ["chat_template_kwargs.persona"]
+
+
+def test_a_variable_that_resembles_one_that_a_template_reads_is_refused() -> None:
+    model = replace(MODEL, template_variables=ChatTemplate("{{ messages }}{{ enable_thinking }}", {}).variables)
+    wire = with_member(chat_template_kwargs='{"message": 1, "enableThinking": false}')
+    with pytest.raises(InvalidRequest, match="unknown variable; did you mean 'enable_thinking'") as refused:
+        parse_chat(wire, CallContext(), model, streaming=False)
+    assert refused.value.field == "chat_template_kwargs.enableThinking"
 
 
 @pytest.mark.parametrize(("value", "ignored"), [("true", []), ("false", ["chat_template_kwargs.enable_thinking"])])
 def test_a_model_that_always_reasons_is_told_to_by_any_template(value: str, ignored: list[str]) -> None:
-    model = replace(MODEL, reasoning=ReasoningSupport(is_parsed=True), reads_variable=lambda _name: False)
+    model = replace(MODEL, reasoning=ReasoningSupport(is_parsed=True))
     wire, call = with_member(chat_template_kwargs=f'{{"enable_thinking": {value}}}'), CallContext()
     parse_chat(wire, call, model, streaming=False)
     assert call.ignored_fields == ignored
