@@ -330,5 +330,5 @@ class _DroppedLines(Collector):
     """Counts lines of the log where they are dropped: the thread that writes the log has no metrics."""
 
     def collect(self) -> Iterable[Metric]:
-        text = "Lines of the log that were dropped because standard error was not read in time."
+        text = "Lines of the log that were dropped: standard error was not read in time, or its disk was full."
         yield CounterMetricFamily("glimpse_log_lines_dropped", text, value=num_dropped_lines())

@@ -17,24 +17,33 @@ _logger = logging.getLogger(__name__)
 
 
 class LogWriter(logging.Handler):
-    """Writes lines to standard error. Lines that do not fit into its queue are dropped and counted.
+    """Writes lines to standard error. Lines that do not fit into its queue, or on the disk, are dropped and counted.
 
     It writes to the descriptor: a thread that waits inside Python's stream would let no process end.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.num_dropped = 0
+        self._num_refused = 0
+        """Lines that the queue had no room for."""
+        self._num_failed = 0
+        """Lines that could not be written."""
         self._num_told = 0
+        self._cut = ""
+        """Ends the part of a line that was written last."""
         self._lines = Queue[str](_MAX_WAITING)
         Thread(target=self._write_all, name="log", daemon=True).start()
+
+    @property
+    def num_dropped(self) -> int:
+        return self._num_refused + self._num_failed
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queues a record's line."""
         try:
             self._lines.put_nowait(self.format(record))
         except Full:
-            self.num_dropped += 1
+            self._num_refused += 1
         except Exception:
             self.handleError(record)
 
@@ -46,15 +55,27 @@ class LogWriter(logging.Handler):
 
     def _write_all(self) -> None:
         while True:
-            _write(self._lines.get())
-            if self._lines.empty() and self.num_dropped > self._num_told:
-                self._tell_dropped(self.num_dropped - self._num_told)
+            self._num_failed += not self._write(self._lines.get())
+            num_new = self.num_dropped - self._num_told
+            if self._lines.empty() and num_new and self._tell_dropped(num_new):
+                self._num_told += num_new
             self._lines.task_done()
 
-    def _tell_dropped(self, num_lines: int) -> None:
-        self._num_told += num_lines
-        message = "%d lines of the log were dropped: standard error was not read in time"
-        _write(self.format(_logger.makeRecord(_logger.name, logging.WARNING, "", 0, message, (num_lines,), None)))
+    def _tell_dropped(self, num_lines: int) -> bool:
+        message = "%d lines of the log were dropped: standard error was not read in time, or its disk was full"
+        record = _logger.makeRecord(_logger.name, logging.WARNING, "", 0, message, (num_lines,), None)
+        return self._write(self.format(record))
+
+    def _write(self, line: str) -> bool:
+        """Returns whether all of the line was written: the disk may be full, or the reader may have left."""
+        data = f"{self._cut}{line}\n".encode(errors="backslashreplace")
+        num_bytes = len(data)
+        with suppress(OSError):
+            while data:
+                data = data[os.write(_STDERR, data) :]
+        if len(data) < num_bytes:
+            self._cut = "\n" if data else ""
+        return not data
 
 
 def num_dropped_lines() -> int:
@@ -66,10 +87,3 @@ def end_at_once(status: int) -> NoReturn:
     """Ends this process after the last lines of its log, whatever its other threads do."""
     logging.shutdown()
     os._exit(status)
-
-
-def _write(line: str) -> None:
-    data = f"{line}\n".encode(errors="backslashreplace")
-    with suppress(OSError):  # the disk is full, or the reader has left
-        while data:
-            data = data[os.write(_STDERR, data) :]

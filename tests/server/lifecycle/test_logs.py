@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,37 @@ def test_a_log_that_is_read_late_tells_how_many_lines_are_missing(configure: str
     assert len(numbers) > 100
     assert sum(missing) == num_dropped > 0
     assert len(numbers) + num_dropped == 2000
+
+
+FULL = """
+import logging, resource
+from glimpse import log_writer
+
+log_writer._FLUSH_SECONDS = 60
+{configure}
+(log,) = logging.getLogger().handlers
+for limit in (4096, resource.RLIM_INFINITY):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    for number in range(100):
+        logging.getLogger("test").info("line %d", number)
+    log.flush()
+print(log.num_dropped)
+"""
+
+
+@BOTH
+def test_lines_that_the_disk_has_no_room_for_are_counted(configure: str, tmp_path: Path) -> None:
+    with (path := tmp_path / "log").open("wb") as log:
+        command = [sys.executable, "-c", FULL.format(configure=configure)]
+        num_dropped = int(subprocess.run(command, stdout=subprocess.PIPE, stderr=log, check=True).stdout)
+    lines = path.read_text().splitlines()
+    cut = [line for line in lines if not line.endswith("}")]
+    events = [json.loads(line)["event"] for line in lines if line not in cut]
+    assert len(cut) == 1, "the last that fits in part"
+    numbered = [event for event in events if event.startswith("line ")]
+    assert numbered[-100:] == [f"line {number}" for number in range(100)]
+    assert len(numbered) + num_dropped == 200
+    assert [event.partition(" lines")[0] for event in events if event not in numbered] == [str(num_dropped)]
 
 
 @BOTH
