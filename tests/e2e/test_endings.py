@@ -224,7 +224,7 @@ def test_killed_process_ends_each_open_request(stopping_stack: Stack, victim: st
         over_grpc, through_envoy = stream(channel), stream(envoy_channel)
         over_rest = threads.submit(rest_cut, stack, begun.release)
         for _ in range(3):
-            assert begun.acquire(timeout=20)
+            assert begun.acquire(timeout=60)
         if victim == "Envoy":
             (gateway,) = children(stack.process.pid, "glimpse.gateway")
             (envoy,) = children(gateway, "envoy")
@@ -266,7 +266,7 @@ def test_engine_s_death_ends_each_open_request_with_its_reason(stopping_stack: S
         over_rest = threads.submit(rest_stream, stack, begun.release)
         of_responses = threads.submit(responses_stream, stack, begun.release)
         for _ in range(3):
-            assert begun.acquire(timeout=20)
+            assert begun.acquire(timeout=60)
         assert eventually(lambda: stack.metric("glimpse_running_sequences") == 5)
         kill(int((tmp_path / "starts").read_text().split()[0]))
         statuses = [answer.result(timeout=60) for answer in answers]

@@ -119,7 +119,7 @@ async def test_decoding_does_not_block_the_event_loop(loader: MediaLoader, monke
     released = threading.Event()
 
     def wait_for_the_loop(*args: object, **kwargs: object) -> object:
-        assert released.wait(20), "the event loop must run during decoding"
+        assert released.wait(60), "the event loop must run during decoding"
         return prepare_image(*args, **kwargs)  # pyright: ignore[reportArgumentType] # passed on as they are
 
     monkeypatch.setattr("glimpse.media.decoding.decode.prepare_image", wait_for_the_loop)

@@ -179,10 +179,10 @@ def test_aborted_upload_leaves_nothing_behind(media: Media, shared_server: Serve
         yield HEADER
         yield media_pb2.UploadMediaRequest(chunk=PNG[:50])
         taken.set()
-        may_end.wait(20)
+        may_end.wait(60)
 
     call = media.UploadMedia.future(break_off())
-    assert taken.wait(20)
+    assert taken.wait(60)
     call.cancel()
     may_end.set()
     assert call.cancelled()
