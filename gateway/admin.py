@@ -39,8 +39,6 @@ class ServerStatus:
     address: str
     """HOST:PORT."""
     is_healthy: bool
-    num_active: int
-    """Requests that run on it, of this cluster."""
     num_requests: int
     """Requests that it got so far, of this cluster."""
 
@@ -58,7 +56,6 @@ def _server(host: dict[str, Any]) -> ServerStatus:
     return ServerStatus(
         address=f"{address['address']}:{address['port_value']}",
         is_healthy=not host["health_status"].get("failed_active_health_check", False),
-        num_active=counts.get("rq_active", 0),
         num_requests=counts.get("rq_total", 0),
     )
 

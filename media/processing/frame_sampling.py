@@ -16,6 +16,16 @@ MIN_FRAMES = 4
 MAX_FRAMES = 768
 
 
+def from_end_to_end(num_frames: int, wanted: int, *, max_frames: int) -> list[int]:
+    """Returns the indices of `wanted` of `num_frames` frames, or of as many as there may be, the first and last too."""
+    return _between(0, num_frames - 1, min(wanted, num_frames, max_frames))
+
+
+def from_segments(num_frames: int, wanted: int, *, max_frames: int) -> list[int]:
+    """Returns the indices of so many frames, each in the middle of one of equally long segments."""
+    return middles(num_frames, max(1, min(wanted, num_frames, max_frames)))
+
+
 class PatchSampling(msgspec.Struct, frozen=True, kw_only=True, tag="patches"):
     """Qwen2-VL's: evenly spaced frames from the first on, as many as fill temporal patches.
 
@@ -82,9 +92,7 @@ class IntervalSampling(msgspec.Struct, frozen=True, kw_only=True, tag="interval"
             first, last = inside if inside[0] < inside[1] else (first, last)
         return _between(first, last, round(min(fps * float(duration_seconds), most)))
 
-    def requested(self, num_frames: int, wanted: int, *, max_frames: int) -> list[int]:
-        """Returns the indices of `wanted` of `num_frames` frames, or of as many as there may be."""
-        return _between(0, num_frames - 1, min(wanted, num_frames, max_frames))
+    requested = staticmethod(from_end_to_end)
 
 
 class SegmentSampling(msgspec.Struct, frozen=True, kw_only=True, tag="segments"):
@@ -102,9 +110,7 @@ class SegmentSampling(msgspec.Struct, frozen=True, kw_only=True, tag="segments")
         wanted = min(duration_seconds * Fraction(fps), Fraction(self.max_frames_at_rate))
         return self.requested(num_frames, round(wanted) if self.rounds_up else int(wanted), max_frames=max_frames)
 
-    def requested(self, num_frames: int, wanted: int, *, max_frames: int) -> list[int]:
-        """Returns the indices of `wanted` of `num_frames` frames, or of as many as there may be."""
-        return middles(num_frames, max(1, min(wanted, num_frames, max_frames)))
+    requested = staticmethod(from_segments)
 
 
 class StrideSampling(msgspec.Struct, frozen=True, kw_only=True, tag="stride"):
@@ -122,9 +128,7 @@ class StrideSampling(msgspec.Struct, frozen=True, kw_only=True, tag="stride"):
         most = min(max_frames, self.max_frames_at_rate)
         return [indices[index] for index in middles(len(indices), min(len(indices), most))]
 
-    def requested(self, num_frames: int, wanted: int, *, max_frames: int) -> list[int]:
-        """Returns the indices of `wanted` of `num_frames` frames, or of as many as there may be."""
-        return middles(num_frames, max(1, min(wanted, num_frames, max_frames)))
+    requested = staticmethod(from_segments)
 
 
 class InstantSampling(msgspec.Struct, frozen=True, kw_only=True, tag="instants"):
@@ -147,9 +151,7 @@ class InstantSampling(msgspec.Struct, frozen=True, kw_only=True, tag="instants")
             instants = [tenths[place] for place in np.linspace(0, len(tenths) - 1, min(most, len(tenths)), dtype=int)]
         return [min(int(instant * own_fps), num_frames - 1) for instant in instants]
 
-    def requested(self, num_frames: int, wanted: int, *, max_frames: int) -> list[int]:
-        """Returns the indices of `wanted` of `num_frames` frames, or of as many as there may be."""
-        return _between(0, num_frames - 1, min(wanted, num_frames, max_frames))
+    requested = staticmethod(from_end_to_end)
 
 
 class ClockSampling(msgspec.Struct, frozen=True, kw_only=True, tag="clock"):
@@ -173,9 +175,7 @@ class ClockSampling(msgspec.Struct, frozen=True, kw_only=True, tag="clock"):
         indices = sorted({min(math.ceil(instant), num_frames - 1) for instant in instants})
         return _in_pairs([indices[place] for place in _between(0, len(indices) - 1, max_frames)])
 
-    def requested(self, num_frames: int, wanted: int, *, max_frames: int) -> list[int]:
-        """Returns the indices of `wanted` of `num_frames` frames, or of as many as there may be."""
-        return _between(0, num_frames - 1, min(wanted, num_frames, max_frames))
+    requested = staticmethod(from_end_to_end)
 
 
 class DurationSampling(msgspec.Struct, frozen=True, kw_only=True, tag="duration"):
@@ -201,9 +201,7 @@ class DurationSampling(msgspec.Struct, frozen=True, kw_only=True, tag="duration"
             indices = _between(indices[0], indices[-1], wanted)
         return _in_pairs(indices)
 
-    def requested(self, num_frames: int, wanted: int, *, max_frames: int) -> list[int]:
-        """Returns the indices of `wanted` of `num_frames` frames, or of as many as there may be."""
-        return _between(0, num_frames - 1, min(wanted, num_frames, max_frames))
+    requested = staticmethod(from_end_to_end)
 
     @staticmethod
     def _by_instants(num_frames: int, own_seconds: float, fps: float, *, end: int) -> list[int]:

@@ -5,7 +5,7 @@ import contextlib
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process, create_subprocess_exec
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
 from glimpse.engine.client.broker import EngineBroker
@@ -13,7 +13,7 @@ from glimpse.frames import AsyncChannel, Frames
 from glimpse.interrupts import WITHOUT_INTERRUPTS
 from glimpse.server.processes.messages import Begin, FromFrontEnd, Quit, Reply, ToFrontEnd
 
-FRONT_END_COMMAND = (sys.executable, "-m", "glimpse.server.processes.front_end")
+_COMMAND = (sys.executable, "-m", "glimpse.server.processes.front_end")
 
 ReplyT = TypeVar("ReplyT", bound=Reply)
 _MESSAGES = Frames[FromFrontEnd](FromFrontEnd)
@@ -45,13 +45,11 @@ class FrontEndProcess:
         counts_descriptor: int,
         *,
         on_message: Callable[[FromFrontEnd], None],
-        command: Sequence[str] = FRONT_END_COMMAND,
     ) -> Self:
         """Starts a front end and tells it to begin.
 
         Args:
             on_message: Called with its messages other than replies, in order; must not block.
-            command: Program and arguments of the front end.
 
         Raises:
             OSError: its program cannot be run.
@@ -64,7 +62,7 @@ class FrontEndProcess:
             options = (f"--{name}-fd={descriptor}" for name, descriptor in zip(names, descriptors, strict=True))
             try:
                 process = await create_subprocess_exec(
-                    *WITHOUT_INTERRUPTS, *command, *options, pass_fds=descriptors, stdin=DEVNULL
+                    *WITHOUT_INTERRUPTS, *_COMMAND, *options, pass_fds=descriptors, stdin=DEVNULL
                 )
             except BaseException:
                 engine.close()
