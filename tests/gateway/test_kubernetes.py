@@ -415,16 +415,13 @@ def test_redis_starts_with_the_component_s_options_and_has_room_for_both_budgets
     assert arguments[0] == "redis-server"
     (folder,) = (mount["mountPath"] for mount in container["volumeMounts"])
     values: dict[str, str] = {"$(MEDIA_STORE_PASSWORD)": PASSWORD, folder: str(tmp_path)}
-    server = RedisServer(tmp_path, *(values.get(option, option) for option in arguments[1:]))
-    try:
+    with RedisServer(tmp_path, *(values.get(option, option) for option in arguments[1:])) as server:
         stranger: Any = redis.Redis(port=server.port, retry=Retry(NoBackoff(), 0))
         with pytest.raises(redis.AuthenticationError):
             stranger.ping()
         client: Any = redis.Redis(port=server.port, password=PASSWORD)
         found = client.config_get("maxmemory*")
         client.close()
-    finally:
-        server.stop()
     defaults = MediaSettings()
     assert int(found["maxmemory"]) > 1.2 * (defaults.media_cache_bytes + defaults.upload_cache_bytes)
     assert found["maxmemory-policy"] == "noeviction"

@@ -184,13 +184,10 @@ async def test_user_of_an_access_list_needs_what_the_documents_say(tmp_path: Pat
     documented = re.search(r"groups `([@a-z ]+)`, and `TIME`", (ROOT / "docs" / "operations.md").read_text())
     assert documented
     rights = [f"+{group}" for group in documented[1].split()]
-    server = RedisServer(tmp_path, "--user", "me", "on", ">secret", "~glimpse:*", *rights, "+time")
-    try:
+    with RedisServer(tmp_path, "--user", "me", "on", ">secret", "~glimpse:*", *rights, "+time") as server:
         async with serving(f"redis://me:secret@127.0.0.1:{server.port}") as user:
             assert await admitted(user.tenant(requests_per_minute=1, tokens_per_minute=1))
             assert not await admitted(user.tenant(requests_per_minute=1))
-    finally:
-        server.stop()
 
 
 async def test_redis_that_answers_nothing_holds_up_one_request(redis: RedisServer):

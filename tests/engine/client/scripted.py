@@ -4,6 +4,8 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from glimpse.engine.client.engine_client import EngineClient
 from glimpse.engine.client.supervisor import EngineState
@@ -12,7 +14,7 @@ from glimpse.engine.protocol.messages import Loading, StepStats
 
 
 class Engine:
-    """A client of a scripted engine, and what its callbacks received."""
+    """A client of a scripted engine, and what its callbacks received. As a context manager it starts and stops it."""
 
     def __init__(
         self,
@@ -35,6 +37,15 @@ class Engine:
             max_silence_seconds=max_silence_seconds,
             keep_spare=keep_spare,
         )
+
+    async def __aenter__(self) -> Self:
+        await self.client.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.client.stop()
 
     @property
     def pids(self) -> list[int]:

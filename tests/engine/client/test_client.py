@@ -45,10 +45,8 @@ from tests.waiting import alive, eventually, until
 @pytest.fixture
 async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
     """An engine that serves, and restarts when it dies."""
-    engine = Engine(tmp_path, "ready")
-    await engine.client.start()
-    yield engine
-    await engine.client.stop()
+    async with Engine(tmp_path, "ready") as engine:
+        yield engine
 
 
 @pytest.fixture(autouse=True)
@@ -348,9 +346,7 @@ async def test_killed_engine_ends_requests_as_died_and_restarts(engine: Engine, 
 
 
 async def test_hung_engine_is_restarted_and_idle_one_is_not(tmp_path: Path) -> None:
-    engine = Engine(tmp_path, "ready", max_silence_seconds=1.0)
-    await engine.client.start()
-    try:
+    async with Engine(tmp_path, "ready", max_silence_seconds=1.0) as engine:
         await asyncio.sleep(2.0)
         (pid,) = engine.pids
         events = [event async for event in engine.client.generate(request("hold"))]
@@ -360,20 +356,14 @@ async def test_hung_engine_is_restarted_and_idle_one_is_not(tmp_path: Path) -> N
         events = [event async for event in engine.client.generate(request("echo"))]
         assert events[-1].finish is FinishReason.STOP
         assert len(engine.pids) == 2
-    finally:
-        await engine.client.stop()
 
 
 async def test_hung_engine_is_restarted_although_the_client_has_left(tmp_path: Path) -> None:
-    engine = Engine(tmp_path, "ready", max_silence_seconds=1.5)
-    await engine.client.start()
-    try:
+    async with Engine(tmp_path, "ready", max_silence_seconds=1.5) as engine:
         task = await held(engine.client, "hold")
         os.kill(engine.pids[0], signal.SIGSTOP)
         task.cancel()
         await until(lambda: len(engine.pids) >= 2)
-    finally:
-        await engine.client.stop()
 
 
 async def test_engine_with_an_unusual_step_is_stalled_until_that_ends(
@@ -382,9 +372,7 @@ async def test_engine_with_an_unusual_step_is_stalled_until_that_ends(
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(supervisor, "MIN_STALL_SHARE", 0.001)
     monkeypatch.setattr(supervisor, "MAX_STALL_SHARE", 0.001)
-    engine = Engine(tmp_path, "ready", max_silence_seconds=300.0)
-    await engine.client.start()
-    try:
+    async with Engine(tmp_path, "ready", max_silence_seconds=300.0) as engine:
         task = await held(engine.client, "hold")
         await until(lambda: EngineState.STALLED in engine.states)
         assert "the engine is stalled: 1 requests are open, and a step takes" in caplog.text
@@ -392,14 +380,10 @@ async def test_engine_with_an_unusual_step_is_stalled_until_that_ends(
         assert engine.states[:3] == [EngineState.READY, EngineState.STALLED, EngineState.READY]
         assert not task.done()
         task.cancel()
-    finally:
-        await engine.client.stop()
 
 
 async def test_prompt_that_was_in_flight_at_two_deaths_is_refused(tmp_path: Path) -> None:
-    engine = Engine(tmp_path, "ready")
-    await engine.client.start()
-    try:
+    async with Engine(tmp_path, "ready") as engine:
         for death in range(2):
             deadly = msgspec.structs.replace(request(f"garble-{death}"), digest=b"deadly")
             assert (await events_of(engine.client, deadly))[-1].error is EngineErrorCode.DIED
@@ -413,14 +397,10 @@ async def test_prompt_that_was_in_flight_at_two_deaths_is_refused(tmp_path: Path
         ]
         assert (await events_of(engine.client, request("echo")))[-1].finish is FinishReason.STOP
         assert len(engine.pids) == 3
-    finally:
-        await engine.client.stop()
 
 
 async def test_prompt_is_not_suspected_where_somebody_kills_the_engine(tmp_path: Path) -> None:
-    engine = Engine(tmp_path, "ready")
-    await engine.client.start()
-    try:
+    async with Engine(tmp_path, "ready") as engine:
         for kills in range(1, 3):
             innocent = msgspec.structs.replace(request(f"hold-{kills}"), digest=b"innocent")
             task = asyncio.create_task(events_of(engine.client, innocent))
@@ -430,22 +410,16 @@ async def test_prompt_is_not_suspected_where_somebody_kills_the_engine(tmp_path:
             await until(lambda: engine.client.state is EngineState.READY)
         innocent = msgspec.structs.replace(request("echo"), digest=b"innocent")
         assert (await events_of(engine.client, innocent))[-1].finish is FinishReason.STOP
-    finally:
-        await engine.client.stop()
 
 
 async def test_engine_that_sends_messages_is_not_hung(tmp_path: Path) -> None:
-    engine = Engine(tmp_path, "ready", max_silence_seconds=1.5)
-    await engine.client.start()
-    try:
+    async with Engine(tmp_path, "ready", max_silence_seconds=1.5) as engine:
         async with aclosing(engine.client.generate(request("hold"))) as held:
             await anext(held)
             for number in range(8):
                 await asyncio.sleep(0.25)
                 assert [event async for event in engine.client.generate(request(f"echo-{number}"))]
         assert len(engine.pids) == 1
-    finally:
-        await engine.client.stop()
 
 
 async def test_engine_that_sends_invalid_messages_is_restarted(engine: Engine) -> None:
@@ -469,13 +443,11 @@ async def test_requests_during_a_restart_are_unavailable_at_once(tmp_path: Path)
 
 
 async def test_restarts_continue_until_one_succeeds(tmp_path: Path) -> None:
-    engine = Engine(tmp_path, "ready", "dies", "dies", "ready")
-    await engine.client.start()
-    os.kill(engine.pids[0], signal.SIGKILL)
-    await until(lambda: len(engine.states) == 3)
-    assert engine.states == [EngineState.READY, EngineState.RESTARTING, EngineState.READY]
-    assert len(engine.pids) == 4
-    await engine.client.stop()
+    async with Engine(tmp_path, "ready", "dies", "dies", "ready") as engine:
+        os.kill(engine.pids[0], signal.SIGKILL)
+        await until(lambda: len(engine.states) == 3)
+        assert engine.states == [EngineState.READY, EngineState.RESTARTING, EngineState.READY]
+        assert len(engine.pids) == 4
 
 
 async def test_backoff_doubles_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,16 +461,14 @@ async def test_backoff_doubles_up_to_a_limit(tmp_path: Path, monkeypatch: pytest
         await sleep(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", noted_sleep)
-    engine = Engine(tmp_path, "ready", "dies", "dies", "dies", "ready")
-    await engine.client.start()
-    os.kill(engine.pids[0], signal.SIGKILL)
-    await until(lambda: len(engine.states) == 3)
-    assert pauses == [0.01, 0.02, 0.03, 0.03]
-    monkeypatch.setattr(supervisor, "STABLE_SECONDS", 0.0)
-    os.kill(engine.pids[-1], signal.SIGKILL)
-    await until(lambda: len(engine.states) == 5)
-    assert pauses[4:] == [0.01]
-    await engine.client.stop()
+    async with Engine(tmp_path, "ready", "dies", "dies", "dies", "ready") as engine:
+        os.kill(engine.pids[0], signal.SIGKILL)
+        await until(lambda: len(engine.states) == 3)
+        assert pauses == [0.01, 0.02, 0.03, 0.03]
+        monkeypatch.setattr(supervisor, "STABLE_SECONDS", 0.0)
+        os.kill(engine.pids[-1], signal.SIGKILL)
+        await until(lambda: len(engine.states) == 5)
+        assert pauses[4:] == [0.01]
 
 
 async def test_unusable_checkpoint_fails_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -518,15 +488,13 @@ async def test_unusable_checkpoint_fails_the_start(tmp_path: Path, caplog: pytes
 async def test_restart_without_its_checkpoint_is_repeated_until_that_is_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine = Engine(tmp_path, "ready", "failed", "failed", "ready")
-    await engine.client.start()
-    os.kill(engine.pids[0], signal.SIGKILL)
-    await until(lambda: len(engine.states) == 3)
-    assert engine.states == [EngineState.READY, EngineState.RESTARTING, EngineState.READY]
-    assert len(engine.pids) == 4
-    assert caplog.text.count("the script says that it fails; the next attempt is in") == 2
-    assert "is killed" not in caplog.text
-    await engine.client.stop()
+    async with Engine(tmp_path, "ready", "failed", "failed", "ready") as engine:
+        os.kill(engine.pids[0], signal.SIGKILL)
+        await until(lambda: len(engine.states) == 3)
+        assert engine.states == [EngineState.READY, EngineState.RESTARTING, EngineState.READY]
+        assert len(engine.pids) == 4
+        assert caplog.text.count("the script says that it fails; the next attempt is in") == 2
+        assert "is killed" not in caplog.text
 
 
 async def test_engine_that_dies_at_its_first_start_is_not_restarted(tmp_path: Path) -> None:
@@ -545,17 +513,15 @@ async def test_death_of_the_engine_is_a_warning_that_names_a_lack_of_memory(
 ) -> None:
     kills = itertools.repeat(7) if has_memory else itertools.count(7)
     monkeypatch.setattr(child, "count_oom_kills", lambda: next(kills))
-    engine = Engine(tmp_path, "ready")
-    await engine.client.start()
-    os.kill(engine.pids[0], signal.SIGKILL)
-    await until(lambda: len(engine.states) == 3)
-    warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
-    why = "" if has_memory else "; Linux has killed processes for lack of memory since it started"
-    assert warnings == [
-        "the engine is restarting: the engine exited",
-        f"the engine process was ended by: Killed{why}",
-    ]
-    await engine.client.stop()
+    async with Engine(tmp_path, "ready") as engine:
+        os.kill(engine.pids[0], signal.SIGKILL)
+        await until(lambda: len(engine.states) == 3)
+        warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+        why = "" if has_memory else "; Linux has killed processes for lack of memory since it started"
+        assert warnings == [
+            "the engine is restarting: the engine exited",
+            f"the engine process was ended by: Killed{why}",
+        ]
 
 
 async def test_missing_program_fails_the_start(tmp_path: Path) -> None:

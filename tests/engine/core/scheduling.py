@@ -6,7 +6,7 @@ from glimpse.engine.protocol.sampling_params import SamplingParams
 from tests.engine.checking_runner import CheckingRunner, generate
 
 
-def sampling(max_tokens: int) -> SamplingParams:
+def sampling(max_tokens: int = 1) -> SamplingParams:
     return SamplingParams(max_tokens=max_tokens, ignore_eos=True)
 
 

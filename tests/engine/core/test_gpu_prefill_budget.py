@@ -12,14 +12,11 @@ from glimpse.engine.core.prefill_budget import (
     StepWork,
 )
 from glimpse.engine.core.step_planner import ScheduledStep
+from tests.engine.core.test_prefill_budget import decodes
 from tests.engine.core.timed_core import GPU_DECODE_SECONDS, LAUNCH_SECONDS, TimedCore, TimedGpuRunner, text
 
 NUM_STREAMS = 32
 PROMPT_TOKENS = 1024
-
-
-def decodes(seconds: float, num_prompt_tokens: int = 0) -> tuple[StepWork, float]:
-    return StepWork(num_decodes=4, num_prompt_tokens=num_prompt_tokens, num_media_tokens=0), seconds
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import signal
 import socket
 import subprocess
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import pytest
 import redis
@@ -18,7 +19,7 @@ PROGRAM = shutil.which("redis-server") or shutil.which("valkey-server")
 
 
 class RedisServer:
-    """A Redis that tests stop, pause and start again. It persists nothing."""
+    """A Redis that tests stop, pause and start again. It persists nothing. As a context manager it stops at the end."""
 
     def __init__(self, folder: Path, *options: str, port_option: str = "--port") -> None:
         """Starts it. Skips the test where there is no Redis.
@@ -34,6 +35,14 @@ class RedisServer:
         self._port_option = port_option
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
 
     @property
     def url(self) -> str:

@@ -83,8 +83,7 @@ async def test_tampered_embeddings_are_refused(one: Replica, other: Replica, red
 
 
 async def test_without_redis_embeddings_are_used_where_they_are(tmp_path: Path) -> None:
-    redis = RedisServer(tmp_path)
-    try:
+    with RedisServer(tmp_path) as redis:
         async with replica(redis) as one, replica(redis) as other, embeddings(one) as mine, embeddings(other) as yours:
             sent = await mine.load(IMAGE, serialized(), GRID, batch=request_media(), uuid="cat")
             redis.stop()
@@ -92,5 +91,3 @@ async def test_without_redis_embeddings_are_used_where_they_are(tmp_path: Path) 
             assert (await mine.load(IMAGE, BY_UUID, None, batch=request_media())).key == sent.key
             code = await refusal(yours.load(IMAGE, BY_UUID, None, batch=request_media()))
             assert code == MediaErrorCode.STORE_UNAVAILABLE
-    finally:
-        redis.stop()

@@ -223,8 +223,7 @@ async def test_tampered_files_are_refused(one: Replica, other: Replica, redis: R
 
 
 async def test_without_redis_requests_go_on_with_what_they_carry(tmp_path: Path) -> None:
-    redis = RedisServer(tmp_path)
-    try:
+    with RedisServer(tmp_path) as redis:
         async with replica(redis) as one, replica(redis) as other, serve() as web:
             web.answers["/cat"] = respond(PNG)
             key, source = await one.send(PNG), await one.upload(PNG)
@@ -238,13 +237,10 @@ async def test_without_redis_requests_go_on_with_what_they_carry(tmp_path: Path)
                 assert (await other.caching.image(known, uuid="dog"))[0].key == key
             assert await refusal(other.upload(PNG)) == UNAVAILABLE
             assert await refusal(other.caching.uploads.remove("", source.handle)) == UNAVAILABLE
-    finally:
-        redis.stop()
 
 
 async def test_redis_that_lost_everything_gets_it_back_from_the_replicas(tmp_path: Path) -> None:
-    redis = RedisServer(tmp_path)
-    try:
+    with RedisServer(tmp_path) as redis:
         async with replica(redis) as one, replica(redis) as other:
             key, source = await one.send(PNG), await one.upload(PNG)
             removed = await one.upload(OTHER_PNG)
@@ -267,8 +263,6 @@ async def test_redis_that_lost_everything_gets_it_back_from_the_replicas(tmp_pat
             await is_back(other.key)
             assert await other.key() == newer != key
             assert await refusal(other.caching.image(removed)) == NOT_CACHED
-    finally:
-        redis.stop()
 
 
 async def test_slow_redis_holds_no_request_that_carries_its_bytes(redis: RedisServer) -> None:

@@ -247,8 +247,7 @@ async def test_value_that_lost_a_chunk_is_missing(redis: RedisServer) -> None:
 
 
 async def test_password_is_needed_and_used(tmp_path: Path) -> None:
-    server = RedisServer(tmp_path, "--requirepass", "s3cr:t")
-    try:
+    with RedisServer(tmp_path, "--requirepass", "s3cr:t") as server:
         address = f"127.0.0.1:{server.port}"
         for url, works in (
             (server.url, False),
@@ -257,8 +256,6 @@ async def test_password_is_needed_and_used(tmp_path: Path) -> None:
         ):
             async with connected(server, url=url) as store:
                 assert store.is_available == works
-    finally:
-        server.stop()
 
 
 async def test_store_that_became_a_replica_is_unavailable_until_it_takes_writes(
@@ -287,30 +284,24 @@ async def test_user_of_an_access_list_needs_what_the_documents_say(tmp_path: Pat
     documented = re.search(r"groups `([@a-z ]+)`, and `TIME`", (ROOT / "docs" / "operations.md").read_text())
     assert documented
     rights = [f"+{group}" for group in documented[1].split()]
-    server = RedisServer(tmp_path, "--user", "me", "on", ">secret", "~glimpse:*", *rights, "+time")
-    try:
+    with RedisServer(tmp_path, "--user", "me", "on", ">secret", "~glimpse:*", *rights, "+time") as server:
         async with connected(server, url=f"redis://me:secret@127.0.0.1:{server.port}") as store:
             await put(store, "cat", LARGE)
             assert await get(store, "cat") == LARGE
             assert await store.remove(Area.MEDIA, key(store, "cat"), announcement="the cat")
             await store.purge(f"{TENANT}.")
-    finally:
-        server.stop()
 
 
 async def test_tls_is_used_and_its_certificate_is_checked(tmp_path: Path) -> None:
     options = ["--port", "0", "--tls-cert-file", CERTIFICATES / "gateway.pem", "--tls-auth-clients", "no"]
     options += ["--tls-key-file", CERTIFICATES / "gateway.key"]
-    server = RedisServer(tmp_path, *map(str, options), port_option="--tls-port")
-    try:
+    with RedisServer(tmp_path, *map(str, options), port_option="--tls-port") as server:
         url = server.url.replace("redis://", "rediss://")
         for ca, works in ((CERTIFICATES / "ca.pem", True), (CERTIFICATES / "stranger.pem", False), (None, False)):
             async with connected(server, url=url, ca=ca) as store:
                 assert store.is_available == works
         async with connected(server) as unencrypted:
             assert not unencrypted.is_available
-    finally:
-        server.stop()
 
 
 async def test_purge_needs_a_tenant(redis: RedisServer) -> None:
@@ -429,8 +420,7 @@ async def test_paused_redis_is_given_up_after_the_time_limit(redis: RedisServer)
 async def test_redis_without_memory_refuses_values_but_stays_available(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = RedisServer(tmp_path, "--maxmemory", "4mb", "--maxmemory-policy", "noeviction")
-    try:
+    with RedisServer(tmp_path, "--maxmemory", "4mb", "--maxmemory-policy", "noeviction") as server:
         async with connected(server) as store:
             await put(store, "cat")
             for _ in range(3):
@@ -439,5 +429,3 @@ async def test_redis_without_memory_refuses_values_but_stays_available(
             assert caplog.text.count("refuses commands: OutOfMemoryError") == 1
             assert store.is_available
             assert await get(store, "cat") == DATA
-    finally:
-        server.stop()

@@ -19,6 +19,7 @@ from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE
 from tests.checkpoints.tokenizer import make_tokenizer
+from tests.engine.checkpoint.text.conversations import user
 from tests.engine.checkpoint.text.reference import reference_messages, reference_tokenizer
 
 RAW = make_tokenizer()
@@ -37,10 +38,6 @@ def builder(source: str = QWEN2_VL_TEMPLATE) -> PromptBuilder:
 
 
 BUILDER = builder()
-
-
-def user(*content: str | MediaSlot) -> ChatMessage:
-    return ChatMessage(role="user", content=content)
 
 
 def one_each(messages: list[ChatMessage]) -> list[TokenLayout]:

@@ -32,6 +32,7 @@ from glimpse.media.processing.video import Video
 from tests.checkpoints.qwen3_5 import TEMPLATE as QWEN3_5_TEMPLATE
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.checkpoints.tokenizer import make_tokenizer
+from tests.engine.checkpoint.text.conversations import user
 from tests.engine.checkpoint.text.reference import reference_messages, reference_tokenizer, reference_tool
 from tests.oracles.qwen3_vl import encode, spans_of, write_media
 
@@ -67,10 +68,6 @@ def video(num_frames: int, height: int, width: int, seconds: Sequence[float] = (
     pixels = np.zeros((num_frames, height, width, 3), np.uint8)
     grid = (-(-num_frames // 2), height // 16, width // 16)
     return Video(pixels=pixels, grid=grid, key=bytes(32), frame_seconds=tuple(seconds), fps=None)
-
-
-def user(*content: str | MediaSlot) -> ChatMessage:
-    return ChatMessage(role="user", content=content)
 
 
 WIDE, TALL, SMALL = image(32, 96), image(96, 64), image(32, 32)

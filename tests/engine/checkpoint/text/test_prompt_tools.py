@@ -23,6 +23,7 @@ from glimpse.engine.checkpoint.text.tokenizer import Tokenizer
 from glimpse.engine.errors import TemplateError
 from glimpse.media.kind import MediaKind
 from tests.checkpoints.tokenizer import make_tokenizer
+from tests.engine.checkpoint.text.conversations import user
 from tests.engine.checkpoint.text.reference import reference_messages, reference_tokenizer, reference_tool
 from tests.paths import TRAINING_TEMPLATE
 
@@ -82,10 +83,6 @@ def reference_ids(source: str, messages: list[ChatMessage], tools: list[ToolDefi
         **options,
     )
     return cast("list[int]", rendered)
-
-
-def user(*content: str | MediaSlot) -> ChatMessage:
-    return ChatMessage(role="user", content=content)
 
 
 def assistant(*content: str | MediaSlot, calls: tuple[ToolCall, ...] = ()) -> ChatMessage:

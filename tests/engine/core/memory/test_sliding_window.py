@@ -4,15 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glimpse.engine.core.memory.sliding_window import SlidingWindow
-from glimpse.engine.protocol.sampling_params import SamplingParams
 from tests.engine.checking_runner import answers, generate, make_core, run_until_idle
+from tests.engine.core.scheduling import sampling
 
 WINDOW = 10
 PROMPT = [1 + index % 3 for index in range(61)]
-
-
-def sampling(max_tokens: int = 1) -> SamplingParams:
-    return SamplingParams(max_tokens=max_tokens, ignore_eos=True)
 
 
 @given(
