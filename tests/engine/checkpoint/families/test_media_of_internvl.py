@@ -1,7 +1,6 @@
 """What InternVL's preprocessor files say, and what of it is refused."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -9,7 +8,6 @@ from glimpse.engine.checkpoint.families.registry import family_of, load_model_co
 from glimpse.engine.checkpoint.model_config.model import read_json
 from glimpse.engine.checkpoint.text.media_inputs import read_media
 from glimpse.media.processing.frame_sampling import SegmentSampling
-from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
 from glimpse.media.processing.sizing.square_frames import SquareFrames
 from tests.checkpoints.files import write_json
@@ -19,21 +17,13 @@ from tests.checkpoints.internvl import (
     make_internvl_checkpoint,
     make_original_checkpoint,
 )
+from tests.engine.checkpoint.families.changed_media import media_of, media_refused
+
+CHECKPOINT = make_internvl_checkpoint
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of this file alone, because `read` writes in it."""
-    return make_internvl_checkpoint(tmp_path_factory.mktemp("internvl"))
-
-
-def read(path: Path, **fields: Any) -> MediaProcessing:
-    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG | fields)
-    return read_media(path, load_model_config(path))
-
-
-def test_reads_published_fields(checkpoint: Path) -> None:
-    processing = read(checkpoint, min_patches=2, max_patches=6)
+def test_reads_published_fields(checkpoint: Path, tmp_path: Path) -> None:
+    processing = media_of(checkpoint, tmp_path, min_patches=2, max_patches=6)
     assert processing.images is not None
     assert processing.videos is not None
     assert processing.images.sizing == AspectTiles(tile=56, min_tiles=2, max_tiles=6)
@@ -41,28 +31,21 @@ def test_reads_published_fields(checkpoint: Path) -> None:
     assert processing.videos.sampling == SegmentSampling()
 
 
-@pytest.mark.parametrize(
-    ("fields", "complaint"),
-    [
-        ({"size": {"height": 28, "width": 28}}, "'size': expected the encoder's 56 pixels"),
-        ({"resample": 2}, r"'resample': expected 3 \(bicubic\), got 2"),
-        ({"do_rescale": False}, "'do_rescale': expected true, got False"),
-        ({"max_patches": 0}, "'max_patches': expected a positive integer, got 0"),
-        ({"min_patches": 7, "max_patches": 6}, "'min_patches': expected at most 6, got 7"),
-    ],
+test_refuses_other_processing = media_refused(
+    ({"size": {"height": 28, "width": 28}}, "'size': expected the encoder's 56 pixels"),
+    ({"resample": 2}, r"'resample': expected 3 \(bicubic\), got 2"),
+    ({"do_rescale": False}, "'do_rescale': expected true, got False"),
+    ({"max_patches": 0}, "'max_patches': expected a positive integer, got 0"),
+    ({"min_patches": 7, "max_patches": 6}, "'min_patches': expected at most 6, got 7"),
 )
-def test_refuses_other_processing(checkpoint: Path, fields: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        read(checkpoint, **fields)
 
 
-def test_frames_are_normalized_as_images(tmp_path: Path) -> None:
-    path = make_internvl_checkpoint(tmp_path)
-    write_json(path / "video_preprocessor_config.json", PREPROCESSOR_CONFIG)
-    assert read(path).videos is not None
-    write_json(path / "video_preprocessor_config.json", PREPROCESSOR_CONFIG | {"image_mean": [0.5, 0.5, 0.5]})
+def test_frames_are_normalized_as_images(checkpoint: Path, tmp_path: Path) -> None:
+    write_json(tmp_path / "video_preprocessor_config.json", PREPROCESSOR_CONFIG)
+    assert media_of(checkpoint, tmp_path).videos is not None
+    write_json(tmp_path / "video_preprocessor_config.json", PREPROCESSOR_CONFIG | {"image_mean": [0.5, 0.5, 0.5]})
     with pytest.raises(ValueError, match=r"'image_mean': expected that of preprocessor_config.json, got \[0.5"):
-        read(path)
+        media_of(checkpoint, tmp_path)
 
 
 @pytest.mark.parametrize(("num_tokens", "tiles", "at_once"), [(1, 1, 1), (40, 10, 10), (400, 100, 16)])
@@ -81,7 +64,7 @@ def test_the_original_layout_says_in_its_configuration_how_images_are_cut(checkp
     processing = read_media(path, config)
     assert processing.images is not None
     assert processing.images.sizing == AspectTiles(tile=56, min_tiles=2, max_tiles=6)
-    assert processing.videos == read(checkpoint).videos
+    assert processing.videos == read_media(checkpoint, load_model_config(checkpoint)).videos
     write_json(path / "config.json", {**document, "min_dynamic_patch": 13})
     with pytest.raises(ValueError, match="'min_dynamic_patch': expected at most 12, got 13"):
         read_media(path, config)

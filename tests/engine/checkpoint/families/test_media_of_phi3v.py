@@ -12,38 +12,23 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.hd_tiles import HdTiles
-from tests.checkpoints.files import write_json
-from tests.checkpoints.phi3v import PREPROCESSOR_CONFIG, SIDE, make_phi3v_checkpoint
+from tests.checkpoints.phi3v import SIDE, make_phi3v_checkpoint
+from tests.engine.checkpoint.families.changed_media import media_of, media_refused
+
+CHECKPOINT = make_phi3v_checkpoint
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of this file alone, because `read` writes in it."""
-    return make_phi3v_checkpoint(tmp_path_factory.mktemp("phi3v"))
-
-
-def read(path: Path, **fields: Any) -> MediaProcessing:
-    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG | fields)
-    return read_media(path, load_model_config(path))
-
-
-def test_reads_published_fields(checkpoint: Path) -> None:
+def test_reads_published_fields(checkpoint: Path, tmp_path: Path) -> None:
     sizing = HdTiles(tile=SIDE, max_tiles=16)
     images = ImageProcessing(sizing=sizing, resampling=Resampling.BILINEAR)
-    assert read(checkpoint, num_crops=16) == MediaProcessing(images=images)
+    assert media_of(checkpoint, tmp_path, num_crops=16) == MediaProcessing(images=images)
 
 
-@pytest.mark.parametrize(
-    ("fields", "complaint"),
-    [
-        ({"num_crops": 0}, "'num_crops': expected a positive integer, got 0"),
-        ({"num_crops": 65}, "'num_crops': expected at most 64, got 65"),
-        ({"num_img_tokens": 144}, "'num_img_tokens': expected 4, got 144"),
-    ],
+test_refuses_other_processing = media_refused(
+    ({"num_crops": 0}, "'num_crops': expected a positive integer, got 0"),
+    ({"num_crops": 65}, "'num_crops': expected at most 64, got 65"),
+    ({"num_img_tokens": 144}, "'num_img_tokens': expected 4, got 144"),
 )
-def test_refuses_other_processing(checkpoint: Path, fields: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        read(checkpoint, **fields)
 
 
 @pytest.mark.parametrize(("num_tokens", "columns"), [(1, 1), (16, 1), (21, 3), (4000, 64)])
@@ -59,5 +44,5 @@ def test_largest_medium_has_about_as_many_tokens(checkpoint: Path, num_tokens: i
 
 def test_accepts_embeddings_of_images(checkpoint: Path) -> None:
     config = load_model_config(checkpoint)
-    spec = embedding_spec(config, read(checkpoint))
+    spec = embedding_spec(config, read_media(checkpoint, config))
     assert (spec.kinds, spec.hidden_size, spec.merge_size) == ({MediaKind.IMAGE}, 64, None)
