@@ -34,6 +34,7 @@ from glimpse.media.decoding.video_frames import sample_frame_indices, video_from
 from glimpse.media.errors import MediaError, MediaErrorCode, MediaOptionError
 from glimpse.media.key import decoded_key
 from glimpse.media.kind import MediaKind
+from glimpse.media.limits import FETCH_TIMEOUTS, MAX_FILE_BYTES
 from glimpse.media.processing.audio import Audio
 from glimpse.media.processing.audio_samples import audio_from_array
 from glimpse.media.processing.document import DocumentPages, PageRange
@@ -48,8 +49,6 @@ from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.media.sources.decoded import AudioSamples, DecodedFrames
 from glimpse.media.sources.fetcher import Fetcher
 from glimpse.media.sources.files import (
-    FETCH_TIMEOUTS,
-    MAX_FILE_BYTES,
     DocumentPage,
     FileLimits,
     FileLoader,

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from glimpse.media.kind import MediaKind, parse_limit
+from glimpse.media.limits import FETCH_TIMEOUTS, MAX_DECODED_PIXELS, MAX_FILE_BYTES, MAX_VIDEO_SECONDS
 from glimpse.media.shared.address import parse_store_url
 from glimpse.media.sources.policy import WEB_PORTS, host_name
 from glimpse.server.setting_types import FROZEN, Folder, Lifetime, NamedPath, Names, Port, Size
@@ -111,26 +112,26 @@ class MediaSettings(BaseModel):
     num_frames. max_pixels may be "checkpoint", the checkpoint's own. Default: 1280 tokens for an image at most."""
     fast_jpeg: bool = False
     """Decode large JPEGs at half size or less if the model sees no more. Faster, with slightly different pixels."""
-    image_fetch_timeout: Annotated[float, Field(gt=0)] = 5.0
+    image_fetch_timeout: Annotated[float, Field(gt=0)] = FETCH_TIMEOUTS[MediaKind.IMAGE]
     """Seconds that fetching an image may take."""
-    video_fetch_timeout: Annotated[float, Field(gt=0)] = 30.0
+    video_fetch_timeout: Annotated[float, Field(gt=0)] = FETCH_TIMEOUTS[MediaKind.VIDEO]
     """Seconds that fetching a video may take; a list of frames, all of them together."""
-    audio_fetch_timeout: Annotated[float, Field(gt=0)] = 10.0
+    audio_fetch_timeout: Annotated[float, Field(gt=0)] = FETCH_TIMEOUTS[MediaKind.AUDIO]
     """Seconds that fetching an audio file may take."""
-    document_fetch_timeout: Annotated[float, Field(gt=0)] = 10.0
+    document_fetch_timeout: Annotated[float, Field(gt=0)] = FETCH_TIMEOUTS[MediaKind.DOCUMENT]
     """Seconds that fetching a document may take."""
-    max_image_file_bytes: Annotated[Size, Field(ge=1)] = ByteSize(50 << 20)
+    max_image_file_bytes: Annotated[Size, Field(ge=1)] = ByteSize(MAX_FILE_BYTES[MediaKind.IMAGE])
     """Largest image file. What comes in a request is bounded by the request's body too, 64 MiB."""
-    max_video_file_bytes: Annotated[Size, Field(ge=1)] = ByteSize(100 << 20)
+    max_video_file_bytes: Annotated[Size, Field(ge=1)] = ByteSize(MAX_FILE_BYTES[MediaKind.VIDEO])
     """Largest video file, all files of a video's frames together, and largest upload."""
-    max_audio_file_bytes: Annotated[Size, Field(ge=1)] = ByteSize(50 << 20)
+    max_audio_file_bytes: Annotated[Size, Field(ge=1)] = ByteSize(MAX_FILE_BYTES[MediaKind.AUDIO])
     """Largest audio file."""
-    max_document_file_bytes: Annotated[Size, Field(ge=1)] = ByteSize(50 << 20)
+    max_document_file_bytes: Annotated[Size, Field(ge=1)] = ByteSize(MAX_FILE_BYTES[MediaKind.DOCUMENT])
     """Largest document."""
-    max_image_pixels: Annotated[int, Field(ge=1, le=256_000_000), Parameter(show_default=True)] = 64_000_000
+    max_image_pixels: Annotated[int, Field(ge=1, le=256_000_000), Parameter(show_default=True)] = MAX_DECODED_PIXELS
     """Most pixels of an image as decoded, or of a page as drawn, before it is resized; larger JPEGs are decoded at 1/2,
     1/4 or 1/8 of their size. A worker that decodes has 3 GiB of address space."""
-    max_video_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3600.0
+    max_video_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = MAX_VIDEO_SECONDS
     """Longest part of a video file that is read."""
     max_request_media_bytes: Annotated[Size, Field(ge=1)] = ByteSize(1 << 30)
     """Memory for the media of one request, files and decoded pixels together."""

@@ -8,6 +8,7 @@ from functools import partial
 
 from glimpse.media.decoding.jobs import DecodedMedia, FramesJob, Job, VideoJob
 from glimpse.media.decoding.worker_client import IsolatedDecoders
+from glimpse.media.limits import MAX_DECODED_PIXELS
 from glimpse.native.processors import num_processors
 
 _MAX_IMAGE_WORKERS = 8
@@ -25,7 +26,7 @@ class Decoders:
     def __init__(
         self,
         *,
-        max_decoded_pixels: int = 64_000_000,
+        max_decoded_pixels: int = MAX_DECODED_PIXELS,
         num_images: int | None = None,
         num_sharing: int = 1,
         isolated: bool = True,

@@ -18,6 +18,7 @@ from PIL.Image import Resampling
 
 from glimpse.media.key import content_key
 from glimpse.media.kind import MediaKind
+from glimpse.media.limits import MAX_VIDEO_SECONDS
 from glimpse.media.pixels import RgbImage, image_size
 from glimpse.media.processing.frame_sampling import EndpointSampling, FrameSampling, PatchSampling
 from glimpse.media.processing.preprocessor import (
@@ -50,7 +51,7 @@ class VideoProcessing:
     sampling: FrameSampling = field(default_factory=PatchSampling)
     num_frames: int | None = None
     """Number of frames to sample from a file by default; None: as many as the rate of `sampling` gives."""
-    max_seconds: float = 3600.0
+    max_seconds: float = MAX_VIDEO_SECONDS
     """Longest part of a file that is read."""
     background: Colour = (255, 255, 255)
     """RGB color behind transparent pixels of frames that are images."""

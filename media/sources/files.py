@@ -21,8 +21,6 @@ from glimpse.media.shared.values import StoreUnavailableError
 from glimpse.media.sources.fetcher import Fetcher
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.source import (
-    DEFAULT_MAX_BYTES,
-    DEFAULT_MAX_VIDEO_BYTES,
     CachedSource,
     DataSource,
     FileSource,
@@ -35,15 +33,6 @@ from glimpse.tasks import run_all
 
 STORED = "media-"
 """Begins the handles of media that belong to stored responses."""
-FETCH_TIMEOUTS = {MediaKind.IMAGE: 5.0, MediaKind.VIDEO: 30.0, MediaKind.AUDIO: 10.0, MediaKind.DOCUMENT: 10.0}
-"""Default limits on fetching, in seconds."""
-MAX_FILE_BYTES = {
-    MediaKind.IMAGE: DEFAULT_MAX_BYTES,
-    MediaKind.VIDEO: DEFAULT_MAX_VIDEO_BYTES,
-    MediaKind.AUDIO: DEFAULT_MAX_BYTES,
-    MediaKind.DOCUMENT: DEFAULT_MAX_BYTES,
-}
-"""Default limits on files."""
 
 _MAX_CONCURRENT_FRAMES = 4
 """Frames of one video that are fetched at the same time."""

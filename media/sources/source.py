@@ -15,11 +15,9 @@ from urllib.parse import unquote_to_bytes
 from yarl import URL
 
 from glimpse.media.errors import MediaError, MediaErrorCode, too_large
+from glimpse.media.kind import MediaKind
+from glimpse.media.limits import MAX_FILE_BYTES
 
-DEFAULT_MAX_BYTES = 50 << 20
-"""Default limit on an image or audio file."""
-DEFAULT_MAX_VIDEO_BYTES = 100 << 20
-"""Default limit on a video file, or on all frames of a video together."""
 MAX_UUID_CHARACTERS = 1024
 """Longest uuid that a client may give to media."""
 MAX_LISTED_FRAMES = 4096
@@ -96,7 +94,7 @@ VideoOrCached = VideoSource | CachedSource
 DocumentOrCached = Source | CachedSource
 
 
-def parse_url_text(text: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Source:
+def parse_url_text(text: str, *, max_bytes: int = MAX_FILE_BYTES[MediaKind.IMAGE]) -> Source:
     """Parses an http(s) URL, a file: URL, a data URL, or bare base64 in the standard or URL-safe alphabet.
 
     Raises:
@@ -121,7 +119,7 @@ def parse_url_text(text: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Source:
             raise MediaError(MediaErrorCode.URL_REFUSED, f"expected an http, https or data URL, got {scheme}:")
 
 
-def parse_video_text(text: str, *, max_bytes: int = DEFAULT_MAX_VIDEO_BYTES) -> VideoSource:
+def parse_video_text(text: str, *, max_bytes: int = MAX_FILE_BYTES[MediaKind.VIDEO]) -> VideoSource:
     """Like `parse_url_text`, but also accepts frames in vLLM's format: `data:video/jpeg;base64,FRAME,FRAME,…`.
 
     Raises:

@@ -22,6 +22,7 @@ from glimpse.media.cache.single_flight import SingleFlight
 from glimpse.media.containers.sniff import find_kind
 from glimpse.media.errors import MediaError, MediaErrorCode, store_unavailable, too_large
 from glimpse.media.kind import MediaKind
+from glimpse.media.limits import MAX_FILE_BYTES
 from glimpse.media.shared.keys import Area, owner_of, tenant_of
 from glimpse.media.shared.values import (
     OVERHEAD_BYTES,
@@ -30,7 +31,6 @@ from glimpse.media.shared.values import (
     StoreUnavailableError,
     store_errors,
 )
-from glimpse.media.sources.source import DEFAULT_MAX_VIDEO_BYTES
 
 if TYPE_CHECKING:
     from glimpse.media.shared.disk import DiskStore
@@ -111,7 +111,7 @@ class Uploads:
         max_bytes: int,
         ttl_seconds: float,
         memory_budget: MemoryBudget,
-        max_file_bytes: int = DEFAULT_MAX_VIDEO_BYTES,
+        max_file_bytes: int = MAX_FILE_BYTES[MediaKind.VIDEO],
         shared: "SharedStore | DiskStore | None" = None,
         max_copied_bytes: int | None = None,
         area: Area = Area.UPLOADS,

@@ -8,9 +8,9 @@ import pytest
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.kind import MediaKind
+from glimpse.media.limits import FETCH_TIMEOUTS, MAX_FILE_BYTES
 from glimpse.media.loader import MediaLoader
 from glimpse.media.sources.fetcher import Fetcher
-from glimpse.media.sources.files import FETCH_TIMEOUTS, MAX_FILE_BYTES
 from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.sources.source import parse_url_text
 from tests.hostile.server import add_handlers

@@ -10,9 +10,9 @@ import pytest
 
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.kind import MediaKind
+from glimpse.media.limits import MAX_FILE_BYTES
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.image import prepare_image
-from glimpse.media.sources.files import MAX_FILE_BYTES
 from glimpse.media.sources.source import DataSource, parse_url_text
 from tests.media.images import encode, png_header, scene
 from tests.media.loaders import PROCESSING, make_loader

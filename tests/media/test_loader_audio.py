@@ -10,10 +10,10 @@ from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.kind import MediaKind
+from glimpse.media.limits import FETCH_TIMEOUTS, MAX_FILE_BYTES
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.audio_samples import audio_from_array
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.sources.files import FETCH_TIMEOUTS, MAX_FILE_BYTES
 from glimpse.media.sources.source import CachedSource, DataSource, parse_url_text
 from tests.media.audio import PROCESSING, audio_file, noise
 from tests.media.loaders import FETCHER, MEDIA_PROCESSING

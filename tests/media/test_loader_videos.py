@@ -9,9 +9,9 @@ import pytest
 
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.kind import MediaKind
+from glimpse.media.limits import FETCH_TIMEOUTS, MAX_FILE_BYTES
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.video_options import VideoOptions
-from glimpse.media.sources.files import FETCH_TIMEOUTS, MAX_FILE_BYTES
 from glimpse.media.sources.source import DataSource, FrameSources, Source, VideoSource, parse_url_text, parse_video_text
 from tests.media.images import encode, png_header, scene
 from tests.media.loaders import make_loader

@@ -41,10 +41,6 @@ class EncoderCache:
         return len(self._pinned)
 
     @property
-    def num_resident_bytes(self) -> int:
-        return self._num_resident_bytes
-
-    @property
     def has_evictions(self) -> bool:
         """The next plan tells the runner to free outputs."""
         return bool(self._evicted)

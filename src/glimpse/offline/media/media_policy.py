@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from glimpse.engine.protocol.option_values import read_size
 from glimpse.media.kind import MediaKind
+from glimpse.media.limits import FETCH_TIMEOUTS
 from glimpse.media.processing.media_processing import ProcessingDefaults
 from glimpse.media.processing.rgb import Colour
-from glimpse.media.sources.files import FETCH_TIMEOUTS
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy, host_name
 from glimpse.offline.fields import InputError, known_fields
