@@ -54,10 +54,10 @@ _ELSEWHERE = {
 
 
 def _unknown(name: str) -> str:
-    import difflib  # noqa: PLC0415 - only a refusal needs it
+    from glimpse.near_names import closest  # noqa: PLC0415 - only a refusal needs it
 
-    near = difflib.get_close_matches(name, [each for each in app if each[0] != "-"], n=1)
-    meant = f"did you mean `glimpse {near[0]}`?" if near else "`glimpse --help` lists the commands"
+    near = closest(name, (each for each in app if each[0] != "-"))
+    meant = f"did you mean `glimpse {near}`?" if near else "`glimpse --help` lists the commands"
     return f"there is no command {name!r}; {_ELSEWHERE.get(name, meant)}"
 
 

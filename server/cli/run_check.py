@@ -4,7 +4,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -23,6 +22,7 @@ from glimpse.engine.checkpoint.text.tools import find_format
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.loading.check_messages import CheckRequest, ServingCheck
 from glimpse.engine.worker.loading.weight_files import StoredTensor, read_headers
+from glimpse.near_names import closest
 from glimpse.server.cli.check_text import ModelCheck, check_text
 from glimpse.server.settings import ModelSettings
 
@@ -105,10 +105,8 @@ def _explain_config(path: Path, error: CheckpointError) -> list[str]:
         return [str(error)]
     if architecture in FAMILIES:
         return [str(error)]
-    (*closest,) = get_close_matches(architecture, FAMILIES, n=1)
-    supported = (
-        f"the closest name of those that are is {closest[0]}" if closest else f"supported: {', '.join(FAMILIES)}"
-    )
+    near = closest(architecture, FAMILIES)
+    supported = f"the closest name of those that are is {near}" if near else f"supported: {', '.join(FAMILIES)}"
     return [f"the architecture {architecture} is not supported; {supported}"]
 
 

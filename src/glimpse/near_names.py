@@ -4,9 +4,14 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 _LIKENESS = 0.88
-"""The least likeness of two names, as difflib measures it: 1 is equality."""
+"""The least likeness of two names of an object's members, as difflib measures it: 1 is equality."""
 _MIN_CHARACTERS, _MAX_CHARACTERS = 4, 64
 """Shorter names resemble too many, longer ones resemble none."""
+
+
+def closest(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
+    """Returns the known name that resembles an unknown one most, letter by letter; None if none is so alike."""
+    return next(iter(get_close_matches(name, list(known), n=1, cutoff=likeness)), None)
 
 
 class NearNames:
@@ -21,15 +26,15 @@ class NearNames:
             return None
         letters = _letters(name)
         known = self._by_letters | {_letters(each): each for each in also_known}
-        matches = get_close_matches(letters, known, n=1, cutoff=_LIKENESS) or _anagrams(letters, known)
-        return known[matches[0]] if matches else None
+        meant = closest(letters, known, likeness=_LIKENESS) or _anagram(letters, known)
+        return None if meant is None else known[meant]
 
 
 def _letters(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
 
 
-def _anagrams(letters: str, known: Iterable[str]) -> list[str]:
-    """Returns the names of the same letters: two that changed places."""
+def _anagram(letters: str, known: Iterable[str]) -> str | None:
+    """Returns a name of the same letters: two that changed places."""
     in_order = sorted(letters)
-    return [each for each in known if sorted(each) == in_order]
+    return next((each for each in known if sorted(each) == in_order), None)

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
 from glimpse.client import Audio, ChatOptions, Document, GlimpseError, Image, Video
+from glimpse.near_names import closest
 from glimpse.server.cli.chat.answer import IncompleteError, print_answer, print_json
 from glimpse.server.cli.chat.attachments import attach, kind_of, split_arguments
 from glimpse.server.cli.chat.connection import Connection, in_words
@@ -163,8 +163,8 @@ def _question(texts: Sequence[str], command: str) -> str | None:
 
 def _meant(flag: str) -> str:
     known = [f"--{each.name.replace('_', '-')}" for group in (Asking, Connection) for each in fields(group)]
-    near = get_close_matches(flag.partition("=")[0], known, n=1)
-    return f"did you mean {near[0]}?" if near else "`glimpse chat --help` lists the options"
+    near = closest(flag.partition("=")[0], known)
+    return f"did you mean {near}?" if near else "`glimpse chat --help` lists the options"
 
 
 def _read_question() -> str:

@@ -1,10 +1,10 @@
 """Commands in a conversation, such as /image photo.png."""
 
-import difflib
 from collections.abc import Callable
 from pathlib import Path
 
 from glimpse.client import Audio, Document, Image, Video
+from glimpse.near_names import closest
 from glimpse.server.cli.chat.attachments import Kind, attach
 from glimpse.server.cli.chat.history import ChatHistory
 
@@ -37,8 +37,8 @@ def run_command(conversation: ChatHistory, line: str) -> str:
     name, _, argument = line.strip().partition(" ")
     command = COMMANDS.get(name)
     if command is None:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        meant = f"; did you mean {near[0]}?" if near else "; /help lists them"
+        near = closest(name, COMMANDS)
+        meant = f"; did you mean {near}?" if near else "; /help lists them"
         raise CommandError(_ELSEWHERE.get(name, f"there is no command {name}{meant}"))
     return command(conversation, argument.strip())
 
@@ -68,8 +68,8 @@ def _model(conversation: ChatHistory, argument: str) -> str:
         chosen = conversation.model or next(iter(conversation.models), None)
         return "\n".join(f"{'*' if name == chosen else ' '} {name}" for name in conversation.models)
     if argument not in conversation.models:
-        near = difflib.get_close_matches(argument, conversation.models, n=1)
-        meant = f"did you mean {near[0]}?" if near else "/model lists those that it serves"
+        near = closest(argument, conversation.models)
+        meant = f"did you mean {near}?" if near else "/model lists those that it serves"
         raise CommandError(f"this server does not serve {argument}; {meant}")
     conversation.model = argument
     return f"{argument} answers from now on."

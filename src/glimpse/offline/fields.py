@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 from glimpse.engine.protocol.other_names import OtherName
 from glimpse.media import errors
 from glimpse.media.errors import MediaErrorCode
+from glimpse.near_names import closest
 
 _FLAG = re.compile(r"(?:the server's )?(?<!')--([a-z-]+)")
 """An option in the words of the server's errors; it is an argument of `LLM`."""
@@ -52,8 +52,8 @@ def check_name(name: str, value: object, known: Collection[str], others: Mapping
     if name in known:
         return True
     if (other := others.get(name)) is None:
-        (*closest,) = get_close_matches(name, [*known, *others], n=1, cutoff=_LIKENESS)
-        hint = f"; did you mean {closest[0]!r}?" if closest else ""
+        near = closest(name, [*known, *others], likeness=_LIKENESS)
+        hint = f"; did you mean {near!r}?" if near else ""
         raise TypeError(f"{call} got an unexpected keyword argument {name!r}{hint}")
     try:
         other.check(value, f"{name}={value!r}")
