@@ -197,11 +197,14 @@ def inside(member: Member, value: Any = NEVER_ACCEPTED) -> dict[str, Any]:
     outer, *names = member.path.split(".")
     for name in reversed(names):
         value = {name.removesuffix("[]"): [value]} if name.endswith("[]") else {name: value}
+    function = {"type": "function", "name": "f", "function": {"name": "f"}}  # as chat and as Responses have it
+    if outer == "messages[]" and "tool_calls" in value:
+        value = {"tool_calls": [function | call for call in value["tool_calls"]]}
     if outer == "messages[]":
         return {"messages": [{"role": "user", "content": reply_with("Hi"), **value}]}
     if outer == "tools[]":
-        tool = {"function": {"name": "f", **value["function"]}} if "function" in value else {"name": "f", **value}
-        return {"tools": [{"type": "function", **tool}]}
+        value = {"function": {"name": "f", **value["function"]}} if "function" in value else value
+        return {"tools": [function | value]}
     others: dict[str, Any] = {
         "structured_outputs": {"regex": "Hi"},
         "response_format": {"type": "json_object"},
