@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -36,10 +37,10 @@ class SqliteFile:
         """
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-        self._folder = None if path is None else path.parent
-        self._name = "database" if path is None else path.name
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix=self._name)
+        self._path = path
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="database" if path is None else path.name)
         self._database = self._threads.submit(_open, ":memory:" if path is None else str(path), schema).result()
+        self._opened = None if path is None else path.stat()
         self._is_closed = False
 
     async def run(self, work: Callable[[sqlite3.Connection], _T], *, added_bytes: int = 0) -> _T:
@@ -49,31 +50,40 @@ class SqliteFile:
             added_bytes: Content that it adds. The disk must have room for it in the log, and then in the database.
 
         Raises:
-            StoreUnavailableError: the file cannot be used: the disk is full or fails, or the file is damaged.
+            StoreUnavailableError: the file cannot be used: the disk is full or fails, or the file is damaged or deleted.
         """
 
         def run() -> _T:
             try:
+                self._check_path()
                 with self._database as database:
                     database.execute("BEGIN IMMEDIATE")
                     if added_bytes and not self._has_room(database, added_bytes):
-                        _logger.warning("%s in the state folder cannot grow: its disk is full", self._name)
-                        raise StoreUnavailableError
+                        raise sqlite3.OperationalError("its disk is full")
                     return work(database)
             except sqlite3.DatabaseError as error:
                 if type(error) not in _FAILURES:
                     raise
-                _logger.warning("%s in the state folder cannot be used: %s", self._name, error)
+                _logger.warning("%s (--state-folder) cannot be used: %s", self._path, error)
                 raise StoreUnavailableError from None
 
         return await asyncio.wrap_future(self._threads.submit(run))
 
+    def _check_path(self) -> None:
+        """Raises OperationalError if the file has left its path: SQLite writes on, and all is lost when it is closed."""
+        try:
+            if self._path is None or self._opened is None or os.path.samestat(self._path.stat(), self._opened):
+                return
+        except OSError:
+            pass
+        raise sqlite3.OperationalError("it was deleted or replaced; restart the server")
+
     def _has_room(self, database: sqlite3.Connection, num_bytes: int) -> bool:
-        if self._folder is None:
+        if self._path is None:
             return True
         num_free, page_bytes = (_pragma(database, name) for name in ("freelist_count", "page_size"))
         grown_bytes = max(0, num_bytes - num_free * page_bytes)
-        return shutil.disk_usage(self._folder).free >= num_bytes + grown_bytes + _SPARE_BYTES
+        return shutil.disk_usage(self._path.parent).free >= num_bytes + grown_bytes + _SPARE_BYTES
 
     async def close(self) -> None:
         """Closes it. Idempotent."""

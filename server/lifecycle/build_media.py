@@ -110,7 +110,9 @@ def state_folder_errors(folder: Path | None) -> Generator[None]:
     except (OSError, sqlite3.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         message = f"expected a folder whose files this user can write, got {str(folder)!r}: {reason}"
-        raise UsageError(f"'--state-folder': {message}; change its owner or mode, or name another one") from error
+        raise UsageError(
+            f"'--state-folder': {message}; change its owner or mode, take a damaged file away, or name another folder"
+        ) from error
 
 
 def build_media(

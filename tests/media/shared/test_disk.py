@@ -12,7 +12,7 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.shared.disk import DiskStore
 from glimpse.media.shared.keys import Area
 from glimpse.media.shared.sqlite_file import SqliteFile
-from glimpse.media.shared.values import store_errors
+from glimpse.media.shared.values import StoreUnavailableError, store_errors
 from glimpse.media.sources.uploads import FileDetails, Uploads
 
 TENANT, OTHER = (f"{digit}" * 32 + "." for digit in "ab")
@@ -68,6 +68,21 @@ async def test_a_damaged_file_is_told_as_an_unavailable_store(tmp_path: Path) ->
     with pytest.raises(MediaError) as error, store_errors("try again"):
         await database.run(lambda file: file.execute("SELECT * FROM a").fetchall())
     assert error.value.code is MediaErrorCode.STORE_UNAVAILABLE
+    await database.close()
+
+
+@pytest.mark.parametrize("successor", [None, "a file restored from a copy"])
+async def test_a_file_that_has_left_its_path_is_told_as_an_unavailable_store(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, successor: str | None
+) -> None:
+    path = tmp_path / "a.sqlite"
+    database = SqliteFile(path, "CREATE TABLE IF NOT EXISTS a (b BLOB)")
+    path.rename(tmp_path / "old")
+    if successor is not None:
+        path.write_text(successor)
+    with pytest.raises(StoreUnavailableError):
+        await database.run(lambda file: file.execute("INSERT INTO a VALUES ('lost')"))
+    assert f"{path} (--state-folder) cannot be used: it was deleted or replaced; restart the server" in caplog.text
     await database.close()
 
 

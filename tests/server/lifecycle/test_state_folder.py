@@ -20,5 +20,5 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path, below: str, reaso
         DiskStore(folder, budgets={})
     assert str(caught.value) == (
         f"'--state-folder': expected a folder whose files this user can write, got '{folder}': {reason}; "
-        "change its owner or mode, or name another one"
+        "change its owner or mode, take a damaged file away, or name another folder"
     )
