@@ -15,8 +15,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,6 +49,11 @@ _FILES_OF = {("x86_64",): "_(x86|avx|amx)", ("aarch64", "arm64"): "_neon"}
 """What the names of files for some architectures have, by those that `platform.machine` names so."""
 _MACHINES = {("Linux", "x86_64"), ("Linux", "aarch64"), ("Darwin", "arm64")}
 """Systems and architectures that kernels are written for."""
+
+_PREFIX = "compiling-"
+"""Begins the name of the folder that a library is compiled in."""
+_MAX_SECONDS = 3600.0
+"""More than a library takes: an older folder is of a process that was killed."""
 
 
 class BuildError(Exception):
@@ -157,13 +164,22 @@ def _fingerprint(sources: Sources, compiler_version: str = "") -> str:
 def _compile(sources: Sources, compiler: str, library: Path) -> None:
     try:
         library.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        _remove_left(library.parent)
+        with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=library.parent) as folder:
             objects = _compile_each(sources, compiler, Path(folder))
             linked = Path(folder) / "linked.so"
             _run([compiler, "-shared", *_flags(sources, compiler).linking, *map(str, objects), "-o", str(linked)])
             linked.replace(library)
     except OSError as error:
         raise BuildError(f"the compiled library cannot be written to {library.parent}: {error}") from error
+
+
+def _remove_left(parent: Path) -> None:
+    """Removes the folders of compilers that were killed."""
+    for folder in parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # another process removes it
+            if time.time() - folder.stat().st_mtime > _MAX_SECONDS:
+                shutil.rmtree(folder)
 
 
 def _compile_each(sources: Sources, compiler: str, folder: Path) -> list[Path]:

@@ -50,7 +50,7 @@ class SqliteFile:
             added_bytes: Content that it adds. The disk must have room for it in the log, and then in the database.
 
         Raises:
-            StoreUnavailableError: the file cannot be used: the disk is full or fails, or the file is damaged or deleted.
+            StoreUnavailableError: the file cannot be used: it is damaged or deleted, or its disk is full or fails.
         """
 
         def run() -> _T:
@@ -70,7 +70,7 @@ class SqliteFile:
         return await asyncio.wrap_future(self._threads.submit(run))
 
     def _check_path(self) -> None:
-        """Raises OperationalError if the file has left its path: SQLite writes on, and all is lost when it is closed."""
+        """Raises OperationalError if the file has left its path: SQLite would lose what it writes when it closes."""
         try:
             if self._path is None or self._opened is None or os.path.samestat(self._path.stat(), self._opened):
                 return

@@ -133,6 +133,7 @@ def _become(request: _Request) -> None:
     os.environ.clear()
     os.environ.update(request.environment)
     os.chdir(request.folder)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored if the tests run under `nohup`
     match request.arguments:
         case ["-m", module, *options]:
             sys.path[0] = request.folder

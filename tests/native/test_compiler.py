@@ -1,5 +1,6 @@
 """Compilation of native libraries, their cache, and errors."""
 
+import os
 import platform
 import shutil
 import subprocess
@@ -39,6 +40,17 @@ def test_compiles_each_version_of_the_sources_once(toy: Sources) -> None:
 
 
 @needs_compiler
+def test_what_a_killed_compiler_left_is_removed_when_it_is_old(toy: Sources) -> None:
+    left, young = (build_library(toy, print).parent / f"compiling-{name}" for name in ("left", "young"))
+    for folder in (left, young):
+        folder.mkdir()
+        (folder / "toy.o").touch()
+    os.utime(left, (0, 0))
+    (toy.folder / "toy.cpp").write_text('extern "C" int answer() { return 43; }')
+    library = build_library(toy, print)
+    assert {each.name for each in library.parent.glob("compiling-*")} == {"compiling-young"}
+
+
 def test_reports_the_compilers_error(toy: Sources) -> None:
     (toy.folder / "toy.cpp").write_text("not C++")
     with pytest.raises(BuildError, match=r"(?s)failed:\n.*toy\.cpp.*error"):

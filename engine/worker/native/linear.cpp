@@ -137,6 +137,12 @@ extern "C" int64_t glimpse_streamed_rows(int level, int32_t dtype) {
   return kernels_of(level, static_cast<DType>(dtype)).streamed_rows;
 }
 
+// Returns whether many rows are multiplied by the integers of a weight once these are widened.
+extern "C" int glimpse_widens_integers(int level, const Weight* weight) {
+  const bool is_quantized = is_int8(*weight) || has_groups(*weight);
+  return is_quantized && kernels_of(level, weight->dtype).unpacker(*weight);
+}
+
 // Sets the size of the L2 cache.
 extern "C" void glimpse_set_l2_cache(int64_t bytes) { cached_in_l2 = choose_cached(bytes); }
 

@@ -93,9 +93,9 @@ class PackedLinear(nn.Module):
         library.glimpse_pack(byref(self.packed), linear.weight.contiguous().data_ptr())
 
     @property
-    def is_quantized(self) -> bool:
-        """Whether weights have 4 or 8 bits."""
-        return bool(self.packed.scale or self.packed.group_size)
+    def widens_integers(self) -> bool:
+        """Whether many rows are multiplied by weights of 4 or 8 bits once these are widened."""
+        return bool(self.library.glimpse_widens_integers(self._level, byref(self.packed)))
 
     @property
     def multiplies_tiles(self) -> bool:

@@ -57,7 +57,7 @@ def tune(model: nn.Module, library: CDLL) -> None:
 def set_unpacking(model: nn.Module, library: CDLL) -> bool:
     """Sets whether weights of 4 and 8 bits are widened in the cache for many rows, and returns it."""
     measured = measured_linears(model, _MULTIPLIED_BYTES)
-    linears = [linear for linear in measured if linear.is_quantized and not linear.multiplies_tiles]
+    linears = [linear for linear in measured if linear.widens_integers and not linear.multiplies_tiles]
     unpacks = not linears or bool(fastest(_measured(linears, _MANY_ROWS, (1, 0), library.glimpse_set_unpacking)))
     library.glimpse_set_unpacking(unpacks)
     if linears:

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear, quantize_groups
 from glimpse.engine.worker.layers.linear import Int8Linear, Linear
 from glimpse.engine.worker.native import tuning
 from glimpse.engine.worker.native.library import Level, choose_level, load_library
@@ -45,21 +46,35 @@ def test_products_do_not_depend_on_the_distance(level: Level, monkeypatch: pytes
     assert all(torch.equal(products[0], each) for each in products[1:])
 
 
-@at_each_level
-def test_where_vector_units_widen_weights_is_measured(
-    level: Level, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(tuning, "_LEAST_BYTES", 1)
+def quantized(*, byte_inputs: bool) -> Int8Linear | GroupQuantizedLinear:
+    """Returns a linear with weights of 8 bits; with `byte_inputs`, its activations are rounded to 8 bits (w8a8)."""
     linear = Linear(512, 96, bias=False)
     linear.weight.data = torch.randn(96, 512).to(torch.bfloat16)
+    if not byte_inputs:
+        return Int8Linear.quantized(linear)
+    result = GroupQuantizedLinear(linear, bits=8, group_size=32, scale_dtype=torch.bfloat16, byte_inputs=True)
+    parts = quantize_groups(linear.weight, bits=8, group_size=32, scale_dtype=torch.bfloat16)
+    result.weight.data = parts["weight"]
+    result.scale.data, result.zero.data = parts["scale"].T.contiguous(), parts["zero"].T.contiguous()
+    return result
+
+
+@at_each_level
+@pytest.mark.parametrize("byte_inputs", [False, True], ids=["int8", "w8a8"])
+def test_where_vector_units_widen_weights_is_measured_if_they_do(
+    level: Level, byte_inputs: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tuning, "_LEAST_BYTES", 1)
     library = load_library()
     model = PackedLinear(
-        Int8Linear.quantized(linear), gated=False, library=library, level=level, memory=WeightMemory(library)
+        quantized(byte_inputs=byte_inputs), gated=False, library=library, level=level, memory=WeightMemory(library)
     )
     with caplog.at_level("INFO"):
         place = "the cache" if set_unpacking(model, library) else "registers"
     message = f"many rows are multiplied by weights that are widened in {place}"
-    assert caplog.messages == ([] if level is Level.AMX else [message])
+    # Dot products of bytes take integers as they are, and so do the levels from AMX on.
+    widens = level in (Level.AVX2, Level.AVX512) or (level < Level.AMX and not byte_inputs)
+    assert caplog.messages == ([message] if widens else [])
     library.glimpse_set_unpacking(True)
 
 
