@@ -76,36 +76,3 @@ def add_TenantServiceServicer_to_server(servicer, server):
             'glimpse.v1.TenantService', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
     server.add_registered_method_handlers('glimpse.v1.TenantService', rpc_method_handlers)
-
-
- # This class is part of an EXPERIMENTAL API.
-class TenantService:
-    """Administers tenants, of servers that authenticate.
-    """
-
-    @staticmethod
-    def PurgeTenant(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/glimpse.v1.TenantService/PurgeTenant',
-            glimpse_dot_v1_dot_tenant__pb2.PurgeTenantRequest.SerializeToString,
-            glimpse_dot_v1_dot_tenant__pb2.PurgeTenantResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
