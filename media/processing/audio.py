@@ -14,7 +14,7 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.key import audio_key
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.mel import log_mel, log_mel_magnitudes
-from glimpse.media.processing.preprocessor import positive, read_feature_extractor
+from glimpse.media.processing.preprocessor import check_fields, positive, read_feature_extractor
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -73,9 +73,8 @@ def audio_processing(path: Path) -> AudioProcessing:
         ValueError: a file is missing, is not JSON, or has unsupported values.
     """
     config = read_feature_extractor(path)
-    for name, ours in (("feature_extractor_type", "WhisperFeatureExtractor"), ("dither", 0.0), ("padding_value", 0.0)):
-        if config.get(name, ours) != ours:
-            raise ValueError(f"preprocessor configuration: '{name}': expected {ours!r}, got {config[name]!r}")
+    expected = {"feature_extractor_type": "WhisperFeatureExtractor", "dither": 0.0, "padding_value": 0.0}
+    check_fields(config, "preprocessor configuration", expected)
     sampling_rate = positive("sampling_rate", config.get("sampling_rate", 16_000))
     if sampling_rate != 16_000:  # the reference's mel scale ends at 8 kHz for any rate
         raise ValueError(f"preprocessor configuration: 'sampling_rate': expected 16000, got {sampling_rate}")

@@ -79,6 +79,26 @@ def positive(name: str, value: object) -> int:
     return value
 
 
+def ordered(document: Mapping[str, Any], file: str, least: tuple[str, int], most: tuple[str, int]) -> tuple[int, int]:
+    """Returns two fields of a document, positive integers of which the first is no larger. Raises ValueError.
+
+    Args:
+        least: name and default of the first field.
+        most: those of the second.
+    """
+    low, high = (positive(name, document.get(name, default)) for name, default in (least, most))
+    if low > high:
+        raise ValueError(f"{file}: '{least[0]}': expected at most {high}, got {low}")
+    return low, high
+
+
+def check_fields(document: Mapping[str, Any], file: str, expected: Mapping[str, Any]) -> None:
+    """Raises ValueError if a field has another than its only supported value, which is that of documents without it."""
+    for name, value in expected.items():
+        if (found := document.get(name, value)) != value:
+            raise ValueError(f"{file}: '{name}': expected {value!r}, got {found!r}")
+
+
 def check_resampling(config: Mapping[str, Any], expected: Resampling = Resampling.BICUBIC) -> None:
     """Raises ValueError for another resampling than the expected one, which is that of a document without the field."""
     resample = config.get("resample", expected)

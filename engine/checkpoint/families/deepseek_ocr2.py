@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.checkpoint.families.grounding import TextForm
-from glimpse.engine.checkpoint.families.reading.fields import require, rope_of, text_config
+from glimpse.engine.checkpoint.families.reading.fields import require, require_fields, rope_of, text_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, one_run
 from glimpse.engine.checkpoint.model_config.decoder import ExpertsConfig, TextConfig
@@ -17,7 +17,13 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import PREPROCESSOR, check_processor, positive, read_image_processor
+from glimpse.media.processing.preprocessor import (
+    PREPROCESSOR,
+    check_fields,
+    check_processor,
+    ordered,
+    read_image_processor,
+)
 from glimpse.media.processing.sizing.patches.page_tiles import PageTiles
 
 if TYPE_CHECKING:
@@ -126,18 +132,19 @@ def _read_published_config(config: Mapping[str, Any]) -> FamilyConfig:
 
 
 def _read_decoder(text: Mapping[str, Any], *, tied: bool) -> TextConfig:
-    for name, supported in (
-        ("use_mla", False),
-        ("kv_lora_rank", None),
-        ("hidden_act", "silu"),
-        ("attention_bias", False),
-        ("mlp_bias", False),
-        ("topk_method", "greedy"),
-        ("scoring_func", "softmax"),
-        ("norm_topk_prob", False),
-        ("routed_scaling_factor", 1.0),
-    ):
-        require(f"text_config.{name}", text.get(name, supported), supported)
+    require_fields(
+        text,
+        "text_config.",
+        use_mla=False,
+        kv_lora_rank=None,
+        hidden_act="silu",
+        attention_bias=False,
+        mlp_bias=False,
+        topk_method="greedy",
+        scoring_func="softmax",
+        norm_topk_prob=False,
+        routed_scaling_factor=1.0,
+    )
     return text_config(text, {"tie_word_embeddings": tied}, rope_of(text), qkv_bias=False, experts=_read_experts(text))
 
 
@@ -165,12 +172,8 @@ def _read_experts(text: Mapping[str, Any]) -> ExpertsConfig:
 def _read_vision(vision: Mapping[str, Any]) -> PageVisionConfig:
     encoder = {**_ENCODER_DEFAULTS, **(vision.get("encoder_config") or {})}
     rope = rope_of(encoder)
-    for name, found, supported in (
-        ("hidden_act", encoder.get("hidden_act", "silu"), "silu"),
-        ("use_sliding_window", encoder.get("use_sliding_window", False), False),
-        ("rope_parameters.rope_type", rope.get("rope_type", "default"), "default"),
-    ):
-        require(f"vision_config.encoder_config.{name}", found, supported)
+    require_fields(encoder, "vision_config.encoder_config.", hidden_act="silu", use_sliding_window=False)
+    require_fields(rope, "vision_config.encoder_config.rope_parameters.", rope_type="default")
     sam = _read_sam({**_SAM_DEFAULTS, **(vision.get("sam_config") or {})})
     require("vision_config.sam_config.downsample_channels[1]", sam.channels[2], encoder["hidden_size"])
     return PageVisionConfig(
@@ -186,13 +189,8 @@ def _read_vision(vision: Mapping[str, Any]) -> PageVisionConfig:
 
 
 def _read_sam(sam: Mapping[str, Any]) -> SamConfig:
-    for name, supported in (
-        ("hidden_act", "gelu"),
-        ("num_channels", 3),
-        ("use_abs_pos", True),
-        ("use_rel_pos", True),
-    ):
-        require(f"vision_config.sam_config.{name}", sam.get(name, supported), supported)
+    part = "vision_config.sam_config."
+    require_fields(sam, part, hidden_act="gelu", num_channels=3, use_abs_pos=True, use_rel_pos=True)
     first, second = sam["downsample_channels"] or _SAM_DEFAULTS["downsample_channels"]
     return SamConfig(
         width=sam["hidden_size"],
@@ -214,20 +212,17 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     encoder, processor = config.encoder_as(PageVisionConfig), read_image_processor(path)
     check_processor(processor)
     side, tile = map(encoder.pixels, (encoder.overview_side, encoder.tile_side))
-    for name, expected in (
-        ("size", {"height": side, "width": side}),
-        ("tile_size", tile),
-        ("crop_to_patches", True),
-        ("patch_size", encoder.sam.patch_size),
-        ("downsample_ratio", 4),
-    ):
-        if (value := processor.get(name, expected)) != expected:
-            raise ValueError(f"{PREPROCESSOR}: '{name}': expected {expected!r}, got {value!r}")
+    expected = {
+        "size": {"height": side, "width": side},
+        "tile_size": tile,
+        "crop_to_patches": True,
+        "patch_size": encoder.sam.patch_size,
+        "downsample_ratio": 4,
+    }
+    check_fields(processor, PREPROCESSOR, expected)
     defaults = PageTiles()
-    fewest = positive("min_patches", processor.get("min_patches", defaults.min_tiles))
-    most = positive("max_patches", processor.get("max_patches", defaults.max_tiles))
-    if fewest > most:
-        raise ValueError(f"{PREPROCESSOR}: 'min_patches': expected at most {most}, got {fewest}")
+    limits = ("min_patches", defaults.min_tiles), ("max_patches", defaults.max_tiles)
+    fewest, most = ordered(processor, PREPROCESSOR, *limits)
     red, green, blue = processor.get("background_color", defaults.padding)
     sizing = PageTiles(
         patch_size=encoder.sam.patch_size,

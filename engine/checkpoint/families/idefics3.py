@@ -11,7 +11,7 @@ from glimpse.engine.checkpoint.families.reading.rows import whole
 from glimpse.engine.checkpoint.families.reading.vit import vit_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.text import nested_decoder, nested_eos_token_ids
-from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout
+from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout, around_runs
 from glimpse.engine.checkpoint.model_config.encoders import TiledVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
@@ -106,11 +106,10 @@ def _video_texts(video: Video) -> list[str]:
     return [intro + stamps[0], *(_image_text(0, 0) + stamp for stamp in (*stamps[1:], ""))]
 
 
-def _pieces(text: str, context: LayoutContext) -> tuple[tuple[int, ...] | int, ...]:
+def _pieces(text: str, context: LayoutContext) -> tuple[Piece, ...]:
     """Returns the pieces of a text in which each `<image>` stands for the placeholder tokens of a tile."""
-    first, *others = (tuple(context.encode(literal)) for literal in text.split(_IMAGE))
-    run = context.model.encoder_as(TiledVisionConfig).num_tile_tokens
-    return first, *(piece for literal in others for piece in (run, literal))
+    num_tokens = context.model.encoder_as(TiledVisionConfig).num_tile_tokens
+    return around_runs(map(context.encode, text.split(_IMAGE)), num_tokens)
 
 
 def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:

@@ -21,7 +21,13 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import PREPROCESSOR, check_processor, positive, read_image_processor
+from glimpse.media.processing.preprocessor import (
+    PREPROCESSOR,
+    check_fields,
+    check_processor,
+    positive,
+    read_image_processor,
+)
 from glimpse.media.processing.sizing.patches.flex_tiles import FlexTiles
 
 if TYPE_CHECKING:
@@ -132,13 +138,8 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     resampling = resampling_of(processor, Resampling.BILINEAR)
     # Older documents say that a class resizes no images which is called after that.
     check_processor({**processor, "do_resize": True}, resampling=None)
-    for name, expected in (
-        ("encoder_patch_size", encoder.vit.patch_size),
-        ("downsample_factor", encoder.shuffle),
-        ("use_image_special_tokens", True),
-    ):
-        if (value := processor.get(name, expected)) != expected:
-            raise ValueError(f"{PREPROCESSOR}: '{name}': expected {expected!r}, got {value!r}")
+    expected = {"encoder_patch_size": encoder.vit.patch_size, "downsample_factor": encoder.shuffle}
+    check_fields(processor, PREPROCESSOR, {**expected, "use_image_special_tokens": True})
     defaults = FlexTiles()
     numbers = {
         field: positive(name, processor.get(name, getattr(defaults, field)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.checkpoint.families.llava.llava import token_id
 from glimpse.engine.checkpoint.families.qwen.qwen2_vl import embedding_merge_size, largest_medium
-from glimpse.engine.checkpoint.families.reading.fields import require
+from glimpse.engine.checkpoint.families.reading.fields import require_fields
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec
 from glimpse.engine.checkpoint.families.text import nested_decoder, nested_eos_token_ids
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout, one_run
@@ -38,12 +38,10 @@ _VISION_DEFAULTS: Mapping[str, Any] = {
 def _read_config(config: Mapping[str, Any], *, defaults: Mapping[str, Any], row_breaks: bool) -> FamilyConfig:
     config = {**defaults, **config}
     text = nested_decoder(config)
-    require("projector_hidden_act", config.get("projector_hidden_act", "gelu"), "gelu")
-    require("vision_feature_layer", config.get("vision_feature_layer", -1), -1)
-    require("vision_feature_select_strategy", config.get("vision_feature_select_strategy", "full"), "full")
+    expected = {"vision_feature_layer": -1, "vision_feature_select_strategy": "full"}
+    require_fields(config, "", projector_hidden_act="gelu", **expected)
     vision = {**_VISION_DEFAULTS, **config["vision_config"]}
-    require("vision_config.model_type", vision.get("model_type", "pixtral"), "pixtral")
-    require("vision_config.hidden_act", vision["hidden_act"], "silu")
+    require_fields(vision, "vision_config.", model_type="pixtral", hidden_act="silu")
     rope: Mapping[str, Any] = vision.get("rope_parameters") or {}
     return FamilyConfig(
         text=text,

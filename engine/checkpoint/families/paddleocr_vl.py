@@ -9,7 +9,13 @@ from typing import Any
 import msgspec
 
 from glimpse.engine.checkpoint.families.qwen.qwen2_vl import QWEN2_VL, check_theta
-from glimpse.engine.checkpoint.families.reading.fields import mrope_section_of, require, rope_of, text_config
+from glimpse.engine.checkpoint.families.reading.fields import (
+    mrope_section_of,
+    require,
+    require_fields,
+    rope_of,
+    text_config,
+)
 from glimpse.engine.checkpoint.families.spec import FamilyConfig
 from glimpse.engine.checkpoint.model_config.encoders import PaddleVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
@@ -50,8 +56,7 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
     # Like transformers, which ties them whatever a flat document says.
     tied = config.get("tie_word_embeddings", True) or nested.get("tie_word_embeddings", True)
     rope = {"rope_theta": text.get("rope_theta", 500_000.0), "mrope_section": (16, 24, 24), **rope_of(text)}
-    require("hidden_act", text.get("hidden_act", "silu"), "silu")
-    require("use_bias", text.get("use_bias", False), False)
+    require_fields(text, "", hidden_act="silu", use_bias=False)
     require("rope_scaling.rope_type", rope.get("rope_type", rope.get("type", "default")), "default")
     decoder = text_config(
         text,
@@ -61,8 +66,7 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
         qkv_bias=False,
     )
     vision = {**_VISION_DEFAULTS, **config["vision_config"]}
-    activation = "gelu_pytorch_tanh"
-    require("vision_config.hidden_act", vision.get("hidden_act", activation), activation)
+    require_fields(vision, "vision_config.", hidden_act="gelu_pytorch_tanh")
     check_theta(vision)
     encoder = PaddleVisionConfig(
         depth=vision["num_hidden_layers"],

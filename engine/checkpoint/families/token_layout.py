@@ -1,6 +1,6 @@
 """The tokens of a medium in a prompt: runs of placeholder tokens, and literal tokens around and between them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
@@ -62,6 +62,12 @@ class TokenLayout:
         for piece in self.pieces:
             token_ids += [placeholder_id] * piece if isinstance(piece, int) else piece
         return token_ids
+
+
+def around_runs(literals: Iterable[Iterable[int]], num_tokens: int) -> tuple[Piece, ...]:
+    """Returns pieces that have a run of so many placeholder tokens between each literal and the next."""
+    first, *others = map(tuple, literals)
+    return (first, *(piece for literal in others for piece in (num_tokens, literal)))
 
 
 def one_run(kind: MediaKind, num_tokens: int, *, mrope_time_interval: float = 1.0) -> TokenLayout:

@@ -15,7 +15,7 @@ from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import AudioProcessing, audio_processing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import read_feature_extractor, read_json
+from glimpse.media.processing.preprocessor import check_fields, read_feature_extractor, read_json
 
 if TYPE_CHECKING:
     from glimpse.media.medium import Medium
@@ -87,15 +87,14 @@ def _check_processor(path: Path, encoder: UltravoxConfig) -> None:
     """Raises ValueError if the processor's document contradicts the model's, which need not say all of it."""
     file = path / "processor_config.json"
     processor = read_json(file, is_optional=True)
-    for name, ours in (
-        ("stack_factor", encoder.stack_factor),
-        ("encoder_ds_factor", 2),
-        ("audio_context_size", encoder.chunk_frames),
-        ("audio_padding", "longest"),
-        ("audio_placeholder", _PLACEHOLDER),
-    ):
-        if processor.get(name, ours) != ours:
-            raise ValueError(f"processor_config.json: '{name}': expected {ours!r}, got {processor[name]!r}")
+    expected = {
+        "stack_factor": encoder.stack_factor,
+        "encoder_ds_factor": 2,
+        "audio_context_size": encoder.chunk_frames,
+        "audio_padding": "longest",
+        "audio_placeholder": _PLACEHOLDER,
+    }
+    check_fields(processor, file.name, expected)
 
 
 def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:

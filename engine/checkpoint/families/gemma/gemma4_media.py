@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.checkpoint.families.spec import LargestMedium
-from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout
+from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, around_runs
 from glimpse.engine.checkpoint.model_config.encoders import Gemma4VisionConfig, PixelsConfig, WaveConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.media.kind import MediaKind
@@ -155,10 +155,9 @@ def _video_layout(video: Video, context: LayoutContext, encoder: _Vision) -> Tok
     num_frames, rows, columns = video.grid
     num_tokens = rows * columns // encoder.pool_size**2
     first, *others = _stamps(video.frame_seconds or [index / _DEFAULT_FPS for index in range(num_frames)])
-    pieces: list[Piece] = [(encoder.start_token_id,), num_tokens]
-    for stamp in others:
-        pieces += [(encoder.end_token_id, *context.encode(f" {stamp} "), encoder.start_token_id), num_tokens]
-    return TokenLayout(kind=video.kind, leading=f"{first} ", pieces=(*pieces, (encoder.end_token_id,)))
+    start, end = encoder.start_token_id, encoder.end_token_id
+    literals = [[start], *((end, *context.encode(f" {stamp} "), start) for stamp in others), [end]]
+    return TokenLayout(kind=video.kind, leading=f"{first} ", pieces=around_runs(literals, num_tokens))
 
 
 def _stamps(times: Sequence[float]) -> list[str]:

@@ -14,17 +14,17 @@ from glimpse.engine.checkpoint.families.grounding import TextForm
 from glimpse.engine.checkpoint.families.qwen.qwen2_vl import (
     DEFAULT_SECONDS_PER_FRAME,
     MAX_SECONDS_PER_FRAME,
+    check_output_width,
     embedding_merge_size,
     largest_medium,
     shared_fields,
 )
 from glimpse.engine.checkpoint.families.reading.fields import mrope_section_of, require, rope_of, text_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec
-from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout, one_run
+from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, around_runs, one_run
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import GlmVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
-from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.frame_sampling import MAX_FRAMES, ClockSampling, DurationSampling
 from glimpse.media.processing.image import ImageProcessing, image_processing
@@ -90,11 +90,7 @@ def read_decoder(config: Mapping[str, Any], defaults: Mapping[str, Any], *, qkv_
 def read_vision(vision: Mapping[str, Any], text: TextConfig, **sizes: Any) -> GlmVisionConfig:
     """Reads an encoder of GLM's. `sizes` are fields of `GlmVisionConfig` that families read in ways of their own."""
     require("vision_config.hidden_act", vision.get("hidden_act", "silu"), "silu")
-    if vision["out_hidden_size"] != text.hidden_size:
-        raise CheckpointError(
-            f"config.json: 'vision_config.out_hidden_size': expected the decoder's hidden_size {text.hidden_size}, "
-            f"got {vision['out_hidden_size']}"
-        )
+    check_output_width(vision, text.hidden_size)
     return GlmVisionConfig(
         embed_dim=vision["hidden_size"],
         hidden_size=vision["out_hidden_size"],
@@ -171,10 +167,8 @@ def _layout(medium: "Medium", context: LayoutContext, *, write_time: Callable[[f
         return one_run(medium.kind, grid_t * num_tokens)
     start, end = (tuple(context.encode(mark)) for mark in ("<|begin_of_image|>", "<|end_of_image|>"))
     *others, last = map(write_time, _patch_seconds(medium, vision.temporal_patch_size))
-    pieces: list[Piece] = [start]
-    for text in others:
-        pieces += [num_tokens, (*end, *context.encode(text), *start)]
-    return TokenLayout(kind=medium.kind, pieces=(*pieces, num_tokens, end), trailing=last)
+    pieces = around_runs([start, *((*end, *context.encode(text), *start) for text in others), end], num_tokens)
+    return TokenLayout(kind=medium.kind, pieces=pieces, trailing=last)
 
 
 def _patch_seconds(video: Video, depth: int) -> list[float]:

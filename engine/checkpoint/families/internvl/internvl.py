@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.checkpoint.families.grounding import TAGGED_BOXES, TextForm
 from glimpse.engine.checkpoint.families.reading.chatml import INTERNVL_TEMPLATE
-from glimpse.engine.checkpoint.families.reading.fields import require
+from glimpse.engine.checkpoint.families.reading.fields import require, require_fields
 from glimpse.engine.checkpoint.families.reading.preprocessor import check_square
 from glimpse.engine.checkpoint.families.reading.rows import whole
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.text import nested_decoder
-from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout
+from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, around_runs
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import InternVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
@@ -23,7 +23,7 @@ from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.preprocessor import (
     PREPROCESSOR,
     check_processor,
-    positive,
+    ordered,
     read_image_processor,
     read_video_processor,
 )
@@ -51,13 +51,14 @@ _VISION_DEFAULTS: Mapping[str, Any] = {
 
 
 def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
-    for field, supported in (
-        ("projector_hidden_act", "gelu"),
-        ("vision_feature_layer", -1),
-        ("vision_feature_select_strategy", "default"),
-        ("downsample_ratio", 1 / _SHUFFLE),
-    ):
-        require(field, config.get(field, supported), supported)
+    require_fields(
+        config,
+        "",
+        projector_hidden_act="gelu",
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="default",
+        downsample_ratio=1 / _SHUFFLE,
+    )
     encoder = read_vision(config["vision_config"])
     require("image_seq_length", config.get("image_seq_length", 256), encoder.num_tile_tokens)
     image_id = config["image_token_id"]
@@ -80,13 +81,8 @@ def _read_text(config: Mapping[str, Any]) -> TextConfig:
 
 def read_vision(stored: Mapping[str, Any]) -> InternVisionConfig:
     """Reads a `vision_config`. Raises CheckpointError if a value is not supported."""
-    for field, supported in (
-        ("hidden_act", "gelu"),
-        ("num_channels", 3),
-        ("use_absolute_position_embeddings", True),
-        ("use_mean_pooling", True),
-    ):
-        require(f"vision_config.{field}", stored.get(field, supported), supported)
+    require_fields(stored, "vision_config.", hidden_act="gelu", num_channels=3)
+    require_fields(stored, "vision_config.", use_absolute_position_embeddings=True, use_mean_pooling=True)
     vision = {**_VISION_DEFAULTS, **stored}
     if vision["norm_type"] not in ("layer_norm", "rms_norm"):
         raise CheckpointError(
@@ -131,10 +127,7 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     processor = read_image_processor(path)
     check_processor(processor)
     check_square(processor, "size", side)
-    min_tiles = positive("min_patches", processor.get("min_patches", 1))
-    max_tiles = positive("max_patches", processor.get("max_patches", 12))
-    if min_tiles > max_tiles:
-        raise ValueError(f"{PREPROCESSOR}: 'min_patches': expected at most {max_tiles}, got {min_tiles}")
+    min_tiles, max_tiles = ordered(processor, PREPROCESSOR, ("min_patches", 1), ("max_patches", 12))
     # It decides neither the size of frames, since the encoder reads one size alone, nor which frames are sampled, since
     # the reference samples none by default.
     read_video_processor(path, processor)
@@ -156,10 +149,9 @@ def layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
     if medium.kind is MediaKind.IMAGE:
         rows, columns = medium.grid[:2]
         return TokenLayout(kind=medium.kind, pieces=(start, run * num_tiles(rows, columns), end))
-    pieces: list[Piece] = [start, run]
-    for number in range(2, medium.grid[0] + 1):
-        pieces += [(*end, *context.encode(f"\nFrame{number}: "), *start), run]
-    return TokenLayout(kind=medium.kind, leading="Frame1: ", pieces=(*pieces, end))
+    others = (context.encode(f"\nFrame{number}: ") for number in range(2, medium.grid[0] + 1))
+    pieces = around_runs([start, *((*end, *text, *start) for text in others), end], run)
+    return TokenLayout(kind=medium.kind, leading="Frame1: ", pieces=pieces)
 
 
 def embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from glimpse.engine.checkpoint.families.internvl.internvl import (
     read_vision,
     video_processing,
 )
-from glimpse.engine.checkpoint.families.reading.fields import require
+from glimpse.engine.checkpoint.families.reading.fields import require, require_fields
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec
 from glimpse.engine.checkpoint.families.text import nested_decoder
 from glimpse.engine.checkpoint.model_config.encoders import InternVisionConfig
@@ -23,7 +23,7 @@ from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import positive, read_json
+from glimpse.media.processing.preprocessor import ordered, read_json
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
 
 _DECODERS = ("qwen2", "qwen3", "llama")
@@ -44,15 +44,8 @@ _CONTEXT = "<IMG_CONTEXT>"
 
 
 def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
-    for field, supported in (
-        ("downsample_ratio", 0.5),
-        ("ps_version", "v2"),
-        ("select_layer", -1),
-        ("dynamic_image_size", True),
-        ("use_thumbnail", True),
-        ("pad2square", False),
-    ):
-        require(field, config.get(field, supported), supported)
+    require_fields(config, "", downsample_ratio=0.5, ps_version="v2", select_layer=-1)
+    require_fields(config, "", dynamic_image_size=True, use_thumbnail=True, pad2square=False)
     decoder: Mapping[str, Any] = config["llm_config"]
     if (kind := decoder["model_type"]) not in _DECODERS:
         raise CheckpointError(
@@ -76,10 +69,7 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
 def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     """Reads `config.json`: the code of the checkpoint reads no other file about images."""
     side, document = config.encoder_as(InternVisionConfig).image_size, read_json(path / "config.json")
-    min_tiles = positive("min_dynamic_patch", document.get("min_dynamic_patch", 1))
-    max_tiles = positive("max_dynamic_patch", document.get("max_dynamic_patch", 12))
-    if min_tiles > max_tiles:
-        raise ValueError(f"config.json: 'min_dynamic_patch': expected at most {max_tiles}, got {min_tiles}")
+    min_tiles, max_tiles = ordered(document, "config.json", ("min_dynamic_patch", 1), ("max_dynamic_patch", 12))
     return MediaProcessing(
         images=ImageProcessing(sizing=AspectTiles(tile=side, min_tiles=min_tiles, max_tiles=max_tiles)),
         videos=video_processing(side),

@@ -12,7 +12,7 @@ from glimpse.engine.checkpoint.families.reading.rows import whole
 from glimpse.engine.checkpoint.families.reading.vit import vit_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.text import nested_decoder
-from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout
+from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout, around_runs
 from glimpse.engine.checkpoint.model_config.encoders import MergedVisionConfig, ResampledVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
@@ -20,7 +20,7 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.frame_sampling import SegmentSampling, StrideSampling
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import PREPROCESSOR, positive, read_image_processor
+from glimpse.media.processing.preprocessor import PREPROCESSOR, check_fields, positive, read_image_processor
 from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
 from glimpse.media.processing.sizing.scaled_frames import ScaledFrames
 from glimpse.media.processing.video import VideoProcessing
@@ -96,15 +96,8 @@ def _read_vision(config: Mapping[str, Any]) -> ResampledVisionConfig:
 def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     encoder = config.encoder_as(ResampledVisionConfig)
     processor = read_image_processor(path)
-    for name, expected in (
-        ("patch_size", encoder.vit.patch_size),
-        ("image_feature_size", encoder.num_queries),
-        ("slice_mode", True),
-        ("use_image_id", True),
-        *_MARKS.items(),
-    ):
-        if (value := processor.get(name, expected)) != expected:
-            raise ValueError(f"{PREPROCESSOR}: '{name}': expected {expected!r}, got {value!r}")
+    expected = {"patch_size": encoder.vit.patch_size, "image_feature_size": encoder.num_queries}
+    check_fields(processor, PREPROCESSOR, {**expected, "slice_mode": True, "use_image_id": True, **_MARKS})
     scale = positive("scale_resolution", processor.get("scale_resolution", 448))
     if scale < encoder.vit.patch_size:
         raise ValueError(f"{PREPROCESSOR}: 'scale_resolution': expected at least a patch's side, got {scale}")
@@ -126,9 +119,12 @@ def _video_processing(encoder: ResampledVisionConfig, scale: int) -> VideoProces
 
 def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
     """Returns the tokens of an image or video."""
-    if medium.kind is MediaKind.VIDEO:
-        return TokenLayout(kind=medium.kind, pieces=tuple(_video_pieces(medium, context)))
-    run = context.model.encoder_as(ResampledVisionConfig).num_queries
+    encoder = context.model.encoder_as(ResampledVisionConfig)
+    run = encoder.num_queries
+    if medium.kind is MediaKind.VIDEO:  # packs of frames are images without numbers, in lines
+        others = ["</image>\n<image>"] * (encoder.num_packs(medium.grid) - 1)
+        literals = map(context.encode, ["<image>", *others, "</image>"])
+        return TokenLayout(kind=medium.kind, pieces=around_runs(literals, run))
     return TokenLayout(kind=medium.kind, pieces=tuple(image_pieces(medium, context, run, run)))
 
 
@@ -152,16 +148,6 @@ def image_pieces(image: "Medium", context: LayoutContext, of_overview: int, of_s
     for end, start in zip(ends, [*starts, ""], strict=True):
         pieces += [of_slice if end == "</slice>" else of_overview, tuple(context.encode(end + start))]
     return pieces
-
-
-def _video_pieces(video: "Medium", context: LayoutContext) -> list[Piece]:
-    """Returns the packs of a video's frames as images without numbers, in lines."""
-    encoder = context.model.encoder_as(ResampledVisionConfig)
-    run, between = encoder.num_queries, tuple(context.encode("</image>\n<image>"))
-    pieces: list[Piece] = [tuple(context.encode("<image>")), run]
-    for _ in range(encoder.num_packs(video.grid) - 1):
-        pieces += [between, run]
-    return [*pieces, tuple(context.encode("</image>"))]
 
 
 def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:

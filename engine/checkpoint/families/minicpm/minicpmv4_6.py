@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.checkpoint.families.minicpm.minicpmv import image_pieces, largest_slices
 from glimpse.engine.checkpoint.families.qwen.qwen3_5_text import read_decoder
-from glimpse.engine.checkpoint.families.reading.fields import require
+from glimpse.engine.checkpoint.families.reading.fields import require_fields
 from glimpse.engine.checkpoint.families.reading.vit import vit_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
-from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout
+from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, around_runs
 from glimpse.engine.checkpoint.model_config.encoders import MERGED_SIDE, MergedVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
@@ -20,6 +20,7 @@ from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.preprocessor import (
     PREPROCESSOR,
     VIDEO_PREPROCESSOR,
+    check_fields,
     check_processor,
     positive,
     read_image_processor,
@@ -42,8 +43,7 @@ _SUPPORTED: Mapping[str, Any] = {
 
 
 def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
-    for name, supported in _SUPPORTED.items():
-        require(name, config.get(name, supported), supported)
+    require_fields(config, "", **_SUPPORTED)
     text: Mapping[str, Any] = config["text_config"]
     return FamilyConfig(
         text=read_decoder(text, tied=bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False)))),
@@ -55,8 +55,7 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
 
 def _read_vision(vision: Mapping[str, Any], merger: int) -> MergedVisionConfig:
     """Reads the encoder. `merger`: index of the layer after which patches are merged."""
-    require("vision_config.model_type", vision.get("model_type", "minicpmv4_6_vision"), "minicpmv4_6_vision")
-    require("vision_config.window_kernel_size", vision.get("window_kernel_size", [2, 2]), [2, 2])
+    require_fields(vision, "vision_config.", model_type="minicpmv4_6_vision", window_kernel_size=[2, 2])
     vit = vit_config({**vision, "model_type": "siglip_vision_model"})
     if not 0 <= merger < vit.num_layers:
         raise CheckpointError(f"config.json: 'insert_layer_id': expected one of {vit.num_layers} layers, got {merger}")
@@ -67,9 +66,10 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     patch_size = config.encoder_as(MergedVisionConfig).vit.patch_size
     images = read_image_processor(path)
     check_processor(images)
-    _check_fields(images, PREPROCESSOR, patch_size=patch_size, slice_mode=True, use_image_id=True)
+    shared = {"patch_size": patch_size, "downsample_mode": "16x"}
+    check_fields(images, PREPROCESSOR, {**shared, "slice_mode": True, "use_image_id": True})
     videos = read_video_processor(path, images) or {}
-    _check_fields(videos, VIDEO_PREPROCESSOR, patch_size=patch_size, stack_frames=1)
+    check_fields(videos, VIDEO_PREPROCESSOR, {**shared, "stack_frames": 1})
     slices = AdaptiveSlices(
         scale=_scale(images),
         patch_size=patch_size,
@@ -81,12 +81,6 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     return MediaProcessing(
         images=ImageProcessing(sizing=slices), videos=VideoProcessing(sizing=frames, sampling=sampling)
     )
-
-
-def _check_fields(processor: Mapping[str, Any], file: str, **expected: object) -> None:
-    for name, supported in (expected | {"downsample_mode": "16x"}).items():
-        if (value := processor.get(name, supported)) != supported:
-            raise ValueError(f"{file}: '{name}': expected {supported!r}, got {value!r}")
 
 
 def _scale(processor: Mapping[str, Any]) -> int:
@@ -101,9 +95,9 @@ def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
         pieces = image_pieces(medium, context, num_tokens(own_rows, own_columns), num_tokens(*of_slice))
         return TokenLayout(kind=medium.kind, pieces=tuple(pieces))
     num_frames, rows, columns = list(medium.grid)
-    frame: list[Piece] = [tuple(context.encode("</image><image>")), num_tokens(rows, columns)]
-    pieces = [tuple(context.encode("<image>")), *(frame * num_frames)[1:], tuple(context.encode("</image>"))]
-    return TokenLayout(kind=medium.kind, pieces=tuple(pieces))
+    literals = ["<image>", *["</image><image>"] * (num_frames - 1), "</image>"]
+    pieces = around_runs(map(context.encode, literals), num_tokens(rows, columns))
+    return TokenLayout(kind=medium.kind, pieces=pieces)
 
 
 def _embedding_grid(_config: ModelConfig, _kind: MediaKind, _num_rows: int) -> None:

@@ -101,6 +101,15 @@ def shared_fields(vision: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def check_output_width(vision: Mapping[str, Any], hidden_size: int) -> None:
+    """Raises CheckpointError if an encoder's outputs have another width than the decoder."""
+    if (width := vision["out_hidden_size"]) != hidden_size:
+        raise CheckpointError(
+            f"config.json: 'vision_config.out_hidden_size': expected the decoder's hidden_size {hidden_size},"
+            f" got {width}"
+        )
+
+
 def check_theta(vision: Mapping[str, Any]) -> None:
     """Raises CheckpointError if patches rotate with other wavelengths than the supported ones."""
     rope: Mapping[str, Any] = vision.get("rope_parameters") or {}

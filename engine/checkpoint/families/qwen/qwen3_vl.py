@@ -9,6 +9,7 @@ from glimpse.engine.checkpoint.families.qwen.qwen2_vl import (
     JSON_BOXES,
     MAX_SECONDS_PER_FRAME,
     SLOT_TEXTS,
+    check_output_width,
     embedding_merge_size,
     largest_medium,
     shared_fields,
@@ -17,12 +18,12 @@ from glimpse.engine.checkpoint.families.reading.chatml import QWEN3_VL_TEMPLATE
 from glimpse.engine.checkpoint.families.reading.fields import (
     check_qwen3_decoder,
     experts_of,
-    require,
+    require_fields,
     rope_of,
     text_config,
 )
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, RerankQuestion
-from glimpse.engine.checkpoint.families.token_layout import LayoutContext, Piece, TokenLayout, one_run
+from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, around_runs, one_run
 from glimpse.engine.checkpoint.model_config.encoders import Qwen3VisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
@@ -84,12 +85,8 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
 def read_vision(vision: Mapping[str, Any], hidden_size: int) -> Qwen3VisionConfig:
     """Reads the encoder, whose outputs must have the decoder's `hidden_size`."""
     vision = {**_VISION_DEFAULTS, **vision}
-    if vision["out_hidden_size"] != hidden_size:
-        raise CheckpointError(
-            f"config.json: 'vision_config.out_hidden_size': expected the decoder's hidden_size {hidden_size}, "
-            f"got {vision['out_hidden_size']}"
-        )
-    require("vision_config.hidden_act", vision.get("hidden_act", "gelu_pytorch_tanh"), "gelu_pytorch_tanh")
+    check_output_width(vision, hidden_size)
+    require_fields(vision, "vision_config.", hidden_act="gelu_pytorch_tanh")
     blocks = tuple(vision["deepstack_visual_indexes"])
     if list(blocks) != sorted(set(blocks)) or not all(0 <= block < vision["depth"] for block in blocks):
         raise CheckpointError(
@@ -131,10 +128,8 @@ def layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
         return one_run(medium.kind, grid_t * num_tokens)
     start, end = (tuple(context.encode(mark)) for mark in ("<|vision_start|>", "<|vision_end|>"))
     first, *others = (f"<{seconds:.1f} seconds>" for seconds in patch_seconds(medium, vision.temporal_patch_size))
-    pieces: list[Piece] = [start, num_tokens]
-    for time in others:
-        pieces += [(*end, *context.encode(time), *start), num_tokens]
-    return TokenLayout(kind=medium.kind, leading=first, pieces=(*pieces, end), prefix=start, suffix=end)
+    pieces = around_runs([start, *((*end, *context.encode(time), *start) for time in others), end], num_tokens)
+    return TokenLayout(kind=medium.kind, leading=first, pieces=pieces, prefix=start, suffix=end)
 
 
 def read_media(path: Path, _config: ModelConfig) -> MediaProcessing:

@@ -25,6 +25,13 @@ def require(field: str, value: object, supported: object) -> None:
         raise CheckpointError(f"config.json: '{field}': expected {supported!r}, got {value!r}")
 
 
+def require_fields(document: Mapping[str, Any], part: str, **supported: object) -> None:
+    """Raises CheckpointError if a field has another than its only supported value, which is that of documents without
+    it. `part`: what stands before the fields' names in errors."""
+    for name, value in supported.items():
+        require(f"{part}{name}", document.get(name, value), value)
+
+
 def rope_of(text: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the rotary fields: `rope_parameters` of transformers 5, or the older `rope_scaling`; {} without them."""
     return text.get("rope_parameters") or text.get("rope_scaling") or {}
@@ -97,8 +104,7 @@ def mrope_section_of(rope: Mapping[str, Any], num_pairs: int) -> tuple[int, int,
 
 def check_qwen3_decoder(text: Mapping[str, Any], rope: Mapping[str, Any]) -> None:
     """Raises CheckpointError for decoders of Qwen3-VL or Qwen3.5 that would be computed incorrectly."""
-    require("text_config.hidden_act", text.get("hidden_act", "silu"), "silu")
-    require("text_config.attention_bias", text.get("attention_bias", False), False)
+    require_fields(text, "text_config.", hidden_act="silu", attention_bias=False)
     require("text_config.rope_scaling.rope_type", rope.get("rope_type", rope.get("type", "default")), "default")
     require("text_config.rope_scaling.mrope_interleaved", rope.get("mrope_interleaved", True), True)
 
