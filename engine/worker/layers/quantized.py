@@ -1,7 +1,7 @@
 """Replaces the linears of a model by quantized ones before its weights are loaded."""
 
 from collections.abc import Iterable, Iterator, Set
-from typing import Literal, TypeAlias, assert_never
+from typing import Literal, Protocol, TypeAlias, assert_never, cast
 
 import torch
 from torch import Tensor, nn
@@ -105,6 +105,21 @@ def named_tensors(root: nn.Module, name: str = "") -> Iterator[tuple[str, Tensor
         else:
             own = module.named_parameters(recurse=False)
             yield from ((f"{path}.{kind}".lstrip("."), parameter.data) for kind, parameter in own)
+
+
+class _Weighted(Protocol):
+    def named_weights(self) -> Iterable[tuple[str, Tensor]]: ...
+
+
+def prefixed(prefix: str, named: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Yields weights with a prefix before their names."""
+    return ((f"{prefix}{name}", tensor) for name, tensor in named)
+
+
+def weights_of_layers(prefix: str, layers: nn.ModuleList) -> Iterator[tuple[str, Tensor]]:
+    """Yields the weights of layers, as their `named_weights` does. Before names are a prefix and the layer's number."""
+    for index, layer in enumerate(layers):
+        yield from prefixed(f"{prefix}{index}.", cast("_Weighted", layer).named_weights())
 
 
 def is_fp8(scheme: QuantizationScheme | None) -> bool:

@@ -21,6 +21,7 @@ from glimpse.engine.worker.layers.mixers import LayerInputs, make_mixer
 from glimpse.engine.worker.layers.mlp import ExpertsMLP, GatedMLP, activate
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Ops
+from glimpse.engine.worker.layers.quantized import prefixed, weights_of_layers
 from glimpse.engine.worker.layers.rotary import Rotation, multimodal_rotation
 from glimpse.engine.worker.tensors.batch import Batch, MediaRows
 from glimpse.engine.worker.tensors.kv_cache import KVCache
@@ -190,11 +191,9 @@ class Decoder(nn.Module):
             yield from self.lm_head.named_weights("model.embed_tokens")
         else:
             yield "model.embed_tokens.weight", self.embed_tokens.data
-        for index, layer in enumerate(self.layers):
-            assert isinstance(layer, DecoderLayer)
-            yield from ((f"model.layers.{index}.{name}", tensor) for name, tensor in layer.named_weights())
+        yield from weights_of_layers("model.layers.", self.layers)
         if self.layer_embeddings is not None:
-            yield from ((f"model.{name}", tensor) for name, tensor in self.layer_embeddings.named_weights())
+            yield from prefixed("model.", self.layer_embeddings.named_weights())
         yield "model.norm.weight", self.norm.weight.data
         if self.embed_tokens is not None:
             yield from self.lm_head.named_weights("lm_head")
@@ -269,7 +268,7 @@ class DecoderLayer(nn.Module):
             yield "post_attention_layernorm.weight", norms.attention.weight.data
             yield "pre_feedforward_layernorm.weight", self.post_attention_layernorm.weight.data
             yield "post_feedforward_layernorm.weight", norms.feed_forward.weight.data
-        yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.named_weights())
+        yield from prefixed("mlp.", self.mlp.named_weights())
         if self.mixture is not None:
             yield from self.mixture.named_weights()
         if self.addition is not None:
@@ -302,7 +301,7 @@ class MixtureBesideMLP(nn.Module):
         yield "post_feedforward_layernorm_1.weight", self.mlp_norm.weight.data
         yield "pre_feedforward_layernorm_2.weight", self.norm.weight.data
         yield "post_feedforward_layernorm_2.weight", self.output_norm.weight.data
-        yield from ((f"mlp.{name}", tensor) for name, tensor in self.experts.named_weights())
+        yield from prefixed("mlp.", self.experts.named_weights())
 
 
 class LayerEmbedder(nn.Module):

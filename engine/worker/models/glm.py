@@ -19,8 +19,8 @@ from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.mlp import gated
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
-from glimpse.engine.worker.layers.quantized import named_tensors
-from glimpse.engine.worker.models.encoders.qwen2_vl_vision import VisionTower, patch_positions
+from glimpse.engine.worker.layers.quantized import named_tensors, prefixed
+from glimpse.engine.worker.models.encoders.qwen2_vl_vision import VisionTower, placed_positions
 from glimpse.engine.worker.models.encoders.varlen_segments import Grid
 from glimpse.engine.worker.models.qwen_vl import QwenVL
 
@@ -85,7 +85,7 @@ class GlmTower(VisionTower):
         if self.positions is not None:
             yield "visual.post_conv_layernorm.weight", self.positions.norm.weight.data
             yield "visual.embeddings.position_embedding.weight", self.positions.table.data
-        yield from ((f"visual.{name}", tensor) for name, tensor in self.merger.named_weights())
+        yield from prefixed("visual.", self.merger.named_weights())
 
 
 class LearnedPositions(nn.Module):
@@ -93,17 +93,14 @@ class LearnedPositions(nn.Module):
 
     def __init__(self, config: GlmVisionConfig, side: int) -> None:
         super().__init__()
-        self.side, self.merge = side, config.spatial_merge_size
+        self.merge = config.spatial_merge_size
         self.norm = RMSNorm(config.embed_dim, eps=config.norm_eps)
         self.table = empty_parameter(side**2, config.embed_dim)
 
     def forward(self, patches: Tensor, grid: Grid) -> Tensor:
         """[patches, embed_dim] → the same, in the order of `cut_patches`."""
-        learned = self.table.float().T.view(1, -1, self.side, self.side)
         # As the reference's grid_sample, whose corners are edges of pixels too.
-        spread = functional.interpolate(learned, grid[1:], mode="bicubic", align_corners=False)
-        rows, columns = patch_positions(grid, self.merge, patches.device).unbind(1)
-        return self.norm(patches) + spread[0, :, rows, columns].T.to(patches.dtype)
+        return self.norm(patches) + placed_positions(self.table, grid, self.merge, mode="bicubic").to(patches.dtype)
 
 
 class GlmMerger(nn.Module):

@@ -16,6 +16,7 @@ from glimpse.engine.checkpoint.model_config.encoders import InternVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
+from glimpse.engine.worker.layers.quantized import prefixed
 from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
 from glimpse.engine.worker.models.encoders.intern_vit import InternVit
 from glimpse.engine.worker.models.encoders.tiles import TileEncoder, shuffle_pixels
@@ -54,8 +55,7 @@ class InternVLEncoder(TileEncoder):
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Encoder.named_weights`."""
         yield from super().named_weights()
-        named = self.projection.named_weights(norm="layer_norm")
-        yield from ((f"multi_modal_projector.{name}", tensor) for name, tensor in named)
+        yield from prefixed("multi_modal_projector.", self.projection.named_weights(norm="layer_norm"))
 
 
 class InternVLChat(InternVL):

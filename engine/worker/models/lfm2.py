@@ -11,7 +11,6 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import FlexVisionConfig
@@ -19,10 +18,11 @@ from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
+from glimpse.engine.worker.layers.quantized import prefixed
 from glimpse.engine.worker.models.encoders.encoder import Encoder
 from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
 from glimpse.engine.worker.models.encoders.tiles import join_patches, shuffle_pixels
-from glimpse.engine.worker.models.encoders.vit import VisionTransformer
+from glimpse.engine.worker.models.encoders.vit import VisionTransformer, resized_positions
 from glimpse.engine.worker.models.model import Model
 from glimpse.engine.worker.tensors.transfer import upload_bytes
 
@@ -88,9 +88,7 @@ class FlexEncoder(Encoder):
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Encoder.named_weights`."""
         yield from self.tower.named_weights()
-        yield from (
-            (f"{_PROJECTOR}{name}", tensor) for name, tensor in self.projection.named_weights(norm="layer_norm")
-        )
+        yield from prefixed(_PROJECTOR, self.projection.named_weights(norm="layer_norm"))
 
     def is_unused(self, name: str) -> bool:
         """See `Encoder.is_unused`."""
@@ -113,19 +111,10 @@ class FlexEncoder(Encoder):
         """uint8 [images, height, width, 3] → [tokens of all images, hidden_size]"""
         vit = self.config.vit
         rows, columns = images.shape[1] // vit.patch_size, images.shape[2] // vit.patch_size
-        features = self.tower(images, ops, resized_positions(self.tower.position_embedding, rows, columns))
+        table = self.tower.position_embedding
+        positions = resized_positions(table, (rows, columns), mode="bilinear", antialias=True).flatten(0, 1)
+        features = self.tower(images, ops, positions.to(table.dtype))
         return self.projection(shuffle_pixels(features, columns, self.config.shuffle).flatten(0, 1), ops)
-
-
-def resized_positions(table: Tensor, rows: int, columns: int) -> Tensor:
-    """Returns learned positions, [side · side, width], for so many rows and columns of patches: [patches, width]
-
-    They are resized as an image is, bilinearly and with antialiasing.
-    """
-    side = round(len(table) ** 0.5)
-    image = table.float().view(1, side, side, -1).permute(0, 3, 1, 2)
-    resized = functional.interpolate(image, (rows, columns), mode="bilinear", align_corners=False, antialias=True)
-    return resized[0].flatten(1).T.to(table.dtype)
 
 
 def make_model(path: Path, config: ModelConfig) -> Lfm2:

@@ -19,6 +19,7 @@ from glimpse.engine.core.plan import Encode
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
+from glimpse.engine.worker.layers.quantized import prefixed
 from glimpse.engine.worker.models.encoders.encoder import Encoder
 from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
 from glimpse.engine.worker.models.encoders.resampler import Resampler
@@ -134,7 +135,7 @@ class ResampledEncoder(SliceEncoder):
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Encoder.named_weights`."""
         yield from super().named_weights()
-        yield from ((f"resampler.{name}", tensor) for name, tensor in self.resampler.named_weights())
+        yield from prefixed("resampler.", self.resampler.named_weights())
 
     def is_unused(self, name: str) -> bool:
         """See `Encoder.is_unused`; the resampler's positions are calculated."""
@@ -158,8 +159,8 @@ class MergedEncoder(SliceEncoder):
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Encoder.named_weights`."""
         yield from super().named_weights()
-        yield from ((f"{_TOWER}vit_merger.{name}", tensor) for name, tensor in self.window_merger.named_weights())
-        yield from ((f"merger.mlp.0.{name}", tensor) for name, tensor in self.merger.named_weights(norm="pre_norm"))
+        yield from prefixed(f"{_TOWER}vit_merger.", self.window_merger.named_weights())
+        yield from prefixed("merger.mlp.0.", self.merger.named_weights(norm="pre_norm"))
 
     def _encode_slices(self, images: Tensor, ops: Ops, times: Tensor | None = None, packed: int = 1) -> Tensor:
         assert times is None

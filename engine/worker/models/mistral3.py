@@ -18,6 +18,7 @@ from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
+from glimpse.engine.worker.layers.quantized import prefixed
 from glimpse.engine.worker.layers.rotary import Rotation, planar_rotation
 from glimpse.engine.worker.models.encoders.qwen2_vl_vision import VisionBlock, VisionTower, patch_positions
 from glimpse.engine.worker.models.encoders.varlen_segments import Grid
@@ -73,7 +74,7 @@ class PixtralTower(VisionTower):
             yield from block.attn.qkv.named_weights(*projections)
             yield from block.attn.proj.named_weights(f"{layer}attention.o_proj")
             yield f"{layer}ffn_norm.weight", block.norm2.weight.data
-            yield from ((f"{layer}feed_forward.{name}", tensor) for name, tensor in block.mlp.named_weights())
+            yield from prefixed(f"{layer}feed_forward.", block.mlp.named_weights())
         if (squares := self.merger.squares) is not None:
             yield f"{_PROJECTOR}norm.weight", squares.norm.weight.data
             yield from squares.merging.named_weights(f"{_PROJECTOR}patch_merger.merging_layer")

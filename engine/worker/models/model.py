@@ -15,7 +15,7 @@ from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.worker.layers.lora import Adapters
 from glimpse.engine.worker.layers.low_rank import AdaptedRows
 from glimpse.engine.worker.layers.ops import Ops, TorchOps
-from glimpse.engine.worker.layers.quantized import named_tensors
+from glimpse.engine.worker.layers.quantized import named_tensors, prefixed
 from glimpse.engine.worker.models.decoder import Decoder, encoded_rows, text_positions
 from glimpse.engine.worker.models.decoder_weights import arrange
 from glimpse.engine.worker.models.encoders.encoder import Encoder
@@ -177,7 +177,7 @@ class Model(nn.Module):
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names; see `Decoder.named_weights`."""
-        yield from ((f"{self.decoder_prefix}{name}", tensor) for name, tensor in self.decoder.named_weights())
+        yield from prefixed(self.decoder_prefix, self.decoder.named_weights())
         if self.mtp is not None:
             yield from self.mtp.named_weights()
         if self.encoder is not None:

@@ -16,6 +16,7 @@ from glimpse.engine.worker.layers.linear import Linear
 from glimpse.engine.worker.layers.mixers import LayerInputs
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Ops
+from glimpse.engine.worker.layers.quantized import prefixed
 from glimpse.engine.worker.models.decoder import DecoderLayer
 from glimpse.engine.worker.tensors.kv_cache import KVCache
 
@@ -58,4 +59,4 @@ class MultiTokenPredictor(nn.Module):
         yield "mtp.pre_fc_norm_embedding.weight", self.embedding_norm.weight.data
         yield "mtp.pre_fc_norm_hidden.weight", self.hidden_norm.weight.data
         yield "mtp.norm.weight", self.norm.weight.data
-        yield from ((f"mtp.layers.0.{name}", tensor) for name, tensor in self.layer.named_weights())
+        yield from prefixed("mtp.layers.0.", self.layer.named_weights())

@@ -20,6 +20,7 @@ from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
+from glimpse.engine.worker.layers.quantized import prefixed
 from glimpse.engine.worker.models.deepseek.reading_order import ReadingOrder
 from glimpse.engine.worker.models.deepseek.sam import SamTower
 from glimpse.engine.worker.models.encoders.encoder import Encoder
@@ -86,8 +87,8 @@ class PageEncoder(Encoder):
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Encoder.named_weights`."""
-        yield from ((f"{_SAM}{name}", tensor) for name, tensor in self.sam.named_weights())
-        yield from ((f"{_TOWER}{name}", tensor) for name, tensor in self.order.named_weights())
+        yield from prefixed(_SAM, self.sam.named_weights())
+        yield from prefixed(_TOWER, self.order.named_weights())
         yield from self.projection.named_weights(_PROJECTOR.removesuffix("."))
         yield _SEPARATOR, self.separator.data
 

@@ -15,6 +15,7 @@ from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.mlp import GatedMLP
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Ops
+from glimpse.engine.worker.layers.quantized import prefixed, weights_of_layers
 from glimpse.engine.worker.layers.rotary import Rotation, multimodal_rotation, rotate
 
 
@@ -52,9 +53,7 @@ class ReadingOrder(nn.Module):
         """Yields all weights with their checkpoint names, without the encoder's prefix."""
         yield "query_768_resolution.weight", self.of_tile.data
         yield "query_1024_resolution.weight", self.of_overview.data
-        for index, layer in enumerate(self.layers):
-            assert isinstance(layer, ReadingLayer)
-            yield from ((f"vision_encoder.layers.{index}.{name}", tensor) for name, tensor in layer.named_weights())
+        yield from weights_of_layers("vision_encoder.layers.", self.layers)
         yield "vision_encoder.norm.weight", self.norm.weight.data
 
 
@@ -92,7 +91,7 @@ class ReadingLayer(nn.Module):
         yield from self.qkv.named_weights("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
         yield from self.out.named_weights("self_attn.o_proj")
         yield "post_attention_layernorm.weight", self.post_attention_layernorm.weight.data
-        yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.named_weights())
+        yield from prefixed("mlp.", self.mlp.named_weights())
 
 
 def _sees(places: Tensor, count: int) -> Tensor:

@@ -14,8 +14,9 @@ from glimpse.engine.checkpoint.model_config.encoders import SamConfig
 from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
-from glimpse.engine.worker.layers.quantized import named_tensors
+from glimpse.engine.worker.layers.quantized import named_tensors, weights_of_layers
 from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
+from glimpse.engine.worker.models.encoders.vit import resized_positions
 
 _NECK_EPS = 1e-6
 
@@ -63,9 +64,8 @@ class SamTower(nn.Module):
         """Returns the learned positions, resized as an image is: [1, side, side, width]"""
         if side == self.config.position_side:
             return self.positions
-        image = self.positions.float().permute(0, 3, 1, 2)
-        resized = functional.interpolate(image, (side, side), mode="bicubic", align_corners=False, antialias=True)
-        return resized.permute(0, 2, 3, 1).to(self.positions.dtype)
+        resized = resized_positions(self.positions.flatten(0, 2), (side, side), mode="bicubic", antialias=True)
+        return resized[None].to(self.positions.dtype)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names, without the encoder's prefix."""
@@ -74,9 +74,7 @@ class SamTower(nn.Module):
             shape = (-1, 3, side, side) if name == "weight" else (-1,)
             yield f"patch_embed.projection.{name}", parameter.data.view(shape)
         yield "pos_embed", self.positions.data
-        for index, layer in enumerate(self.layers):
-            assert isinstance(layer, SamLayer)
-            yield from ((f"layers.{index}.{name}", tensor) for name, tensor in layer.named_weights())
+        yield from weights_of_layers("layers.", self.layers)
         yield "neck.conv1.weight", self.narrowing.weight.data[..., None, None]
         yield "neck.conv2.weight", self.smoothing.weight.data
         for number, norm in enumerate((self.neck_norm1, self.neck_norm2), 1):

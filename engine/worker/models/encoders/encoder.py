@@ -3,10 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.ops import Ops
+from glimpse.engine.worker.tensors.transfer import upload_bytes
 
 
 class Encoder(nn.Module, ABC):
@@ -27,3 +29,9 @@ class Encoder(nn.Module, ABC):
     def is_unused(self, name: str) -> bool:  # noqa: ARG002
         """Whether a checkpoint may have a tensor of this checkpoint name that the encoder does not compute with."""
         return False
+
+
+def upload_features(medium: Encode, like: Tensor) -> Tensor:
+    """Returns the features of an audio input, [mel bins, frames], on the device and in the type of a weight."""
+    features = upload_bytes(medium.data, like.device).view(torch.float32)
+    return features.view(medium.grid[1:]).to(like.dtype)

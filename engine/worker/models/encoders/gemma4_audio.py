@@ -7,7 +7,6 @@ masks is computed in windows here.
 from collections.abc import Iterator, Sequence
 from math import e, log
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -17,7 +16,8 @@ from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Ops
-from glimpse.engine.worker.models.encoders.encoder import Encoder
+from glimpse.engine.worker.layers.quantized import weights_of_layers
+from glimpse.engine.worker.models.encoders.encoder import Encoder, upload_features
 from glimpse.engine.worker.models.encoders.gemma4_vision import ClippedLinear, unscaled_norm
 
 AUDIO_TOWER = "audio_tower."
@@ -47,12 +47,7 @@ class Gemma4AudioTower(Encoder):
             media: audio inputs, with features, float32 [mel bins, frames], and grids (1, mel bins, frames).
             ops: backend.
         """
-        return [self._encode(self._upload(medium)) for medium in media]
-
-    def _upload(self, medium: Encode) -> Tensor:
-        values = torch.from_numpy(np.frombuffer(medium.data, dtype=np.float32).reshape(medium.grid[1:]).copy())
-        weight = self.norms[0]
-        return values.to(weight.device, weight.dtype)
+        return [self._encode(upload_features(medium, self.norms[0])) for medium in media]
 
     def _encode(self, spectrum: Tensor) -> Tensor:
         """[mel bins, frames] → [⌈frames / 4⌉, hidden_size of the decoder]"""
@@ -75,9 +70,7 @@ class Gemma4AudioTower(Encoder):
             yield f"{prefix}layer{index}.conv.weight", convolution.weight.data
             yield f"{prefix}layer{index}.norm.weight", self.norms[index].data
         yield from self.input.named_weights(f"{prefix}input_proj_linear")
-        for index, layer in enumerate(self.layers):
-            assert isinstance(layer, AudioLayer)
-            yield from ((f"{AUDIO_TOWER}layers.{index}.{name}", tensor) for name, tensor in layer.named_weights())
+        yield from weights_of_layers(f"{AUDIO_TOWER}layers.", self.layers)
         yield from self.output.named_weights(f"{AUDIO_TOWER}output_proj")
         yield from self.projection.named_weights("embed_audio.embedding_projection")
 

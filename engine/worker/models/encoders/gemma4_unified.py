@@ -7,8 +7,6 @@ Numerics follow `Gemma4UnifiedVisionEmbedder` and `Gemma4UnifiedMultimodalEmbedd
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
 from glimpse.engine.checkpoint.model_config.encoders import PixelsConfig
@@ -16,7 +14,7 @@ from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.quantized import named_tensors
-from glimpse.engine.worker.models.encoders.encoder import Encoder
+from glimpse.engine.worker.models.encoders.encoder import Encoder, upload_features
 from glimpse.engine.worker.models.encoders.gemma4_vision import unscaled_norm
 from glimpse.engine.worker.tensors.transfer import upload_bytes
 from glimpse.media.kind import MediaKind
@@ -58,9 +56,8 @@ class UnifiedEmbedder(Encoder):
         """Returns [tokens, hidden_size]."""
         assert self.audio is not None
         assert self.config.audio is not None
-        samples = torch.from_numpy(np.frombuffer(medium.data, dtype=np.float32).reshape(medium.grid[1:]).T.copy())
-        values = samples.to(self.positions.device, self.positions.dtype)
-        return self.audio(unscaled_norm(values, self.config.audio.norm_eps))
+        samples = upload_features(medium, self.positions).T.contiguous()
+        return self.audio(unscaled_norm(samples, self.config.audio.norm_eps))
 
     def _see(self, medium: Encode) -> Tensor:
         """Returns [tokens, hidden_size]."""

@@ -17,14 +17,14 @@ from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.mlp import activate
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Ops
+from glimpse.engine.worker.layers.quantized import weights_of_layers
 from glimpse.engine.worker.layers.rotary import planar_rotation
 from glimpse.engine.worker.models.encoders.encoder import Encoder
-from glimpse.engine.worker.models.encoders.qwen2_vl_vision import by_frame_size
+from glimpse.engine.worker.models.encoders.qwen2_vl_vision import by_frame_size, patch_positions
 from glimpse.engine.worker.models.encoders.varlen_segments import Grid, VarlenSegments, frame_segments
 from glimpse.engine.worker.tensors.transfer import upload_bytes
 
 TOWER = "vision_tower."
-_LAYERS = f"{TOWER}encoder.layers."
 
 
 class ClippedLinear(nn.Module):
@@ -75,7 +75,7 @@ class Gemma4VisionTower(Encoder):
         order = by_frame_size([medium.grid for medium in media])
         grids = [media[index].grid for index in order]
         hidden = torch.cat([self._embed(media[index]) for index in order])
-        places = torch.cat([_places(grid, hidden.device) for grid in grids])
+        places = torch.cat([patch_positions(grid, 1, hidden.device) for grid in grids]).flip(1)  # columns first
         rotation = planar_rotation(places, head_dim=self.config.head_dim, theta=self.config.rope_theta)
         segments = frame_segments(grids, rotation)
         for layer in self.layers:
@@ -90,9 +90,9 @@ class Gemma4VisionTower(Encoder):
         side, table = self.config.patch_size, self.positions
         pixels = upload_bytes(medium.data, table.device).view(count, rows, side, columns, side, 3)
         patches = pixels.transpose(2, 3).reshape(-1, side * side * 3)
-        places = _places(medium.grid, table.device)
+        placed_rows, placed_columns = patch_positions(medium.grid, 1, table.device).unbind(1)
         embedded = self.patch_embed((2 * (patches.float() / 255 - 0.5)).to(table.dtype))
-        return embedded + (table[0][places[:, 0]] + table[1][places[:, 1]])
+        return embedded + (table[0][placed_columns] + table[1][placed_rows])
 
     def _rows(self, hidden: Tensor, grid: Grid) -> Tensor:
         """[patches, width] → [tokens, hidden_size]: averages over squares of patches, projected."""
@@ -110,9 +110,7 @@ class Gemma4VisionTower(Encoder):
         """See `Encoder.named_weights`."""
         yield from self.patch_embed.named_weights(f"{TOWER}patch_embedder.input_proj")
         yield f"{TOWER}patch_embedder.position_embedding_table", self.positions.data
-        for index, layer in enumerate(self.layers):
-            assert isinstance(layer, VisionLayer)
-            yield from ((f"{_LAYERS}{index}.{name}", tensor) for name, tensor in layer.named_weights())
+        yield from weights_of_layers(f"{TOWER}encoder.layers.", self.layers)
         if self.statistics is not None:
             yield f"{TOWER}std_bias", self.statistics.data[0]
             yield f"{TOWER}std_scale", self.statistics.data[1]
@@ -189,10 +187,3 @@ def _norms(modules: nn.ModuleDict) -> Iterator[tuple[str, RMSNorm]]:
 def unscaled_norm(x: Tensor, eps: float) -> Tensor:
     """x / rms(x), over the last dimension."""
     return functional.rms_norm(x.float(), x.shape[-1:], eps=eps).to(x.dtype)
-
-
-def _places(grid: Grid, device: torch.device) -> Tensor:
-    """Returns int64 [patches, 2]: column and row of each patch, row by row."""
-    count, rows, columns = grid
-    row, column = torch.meshgrid(torch.arange(rows, device=device), torch.arange(columns, device=device), indexing="ij")
-    return torch.stack([column, row], dim=-1).flatten(0, 1).repeat(count, 1)

@@ -16,7 +16,7 @@ from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Norm, Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
-from glimpse.engine.worker.layers.quantized import named_tensors
+from glimpse.engine.worker.layers.quantized import named_tensors, weights_of_layers
 from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
 from glimpse.engine.worker.models.encoders.vit import cut_patches
 
@@ -58,10 +58,7 @@ class InternVit(nn.Module):
         for name, parameter in self.patch_embedding.named_parameters():
             shape = kernel if name == "weight" else (-1,)
             yield f"vision_tower.embeddings.patch_embeddings.projection.{name}", parameter.data.view(shape)
-        for index, layer in enumerate(self.layers):
-            assert isinstance(layer, InternVitLayer)
-            for name, tensor in layer.named_weights():
-                yield f"vision_tower.encoder.layer.{index}.{name}", tensor
+        yield from weights_of_layers("vision_tower.encoder.layer.", self.layers)
 
     def is_unused(self, _name: str) -> bool:
         """See `VisionTransformer.is_unused`: the output depends on every tensor."""

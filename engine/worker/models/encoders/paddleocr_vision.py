@@ -6,14 +6,18 @@ Numerics follow transformers' models/paddleocr_vl/modeling_paddleocr_vl.py.
 from collections.abc import Iterator
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.encoders import PaddleVisionConfig
 from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.linear import empty_parameter
 from glimpse.engine.worker.layers.pixels import PixelStatistics
-from glimpse.engine.worker.layers.quantized import named_tensors
-from glimpse.engine.worker.models.encoders.qwen2_vl_vision import PatchMerger, VisionBlock, VisionTower, patch_positions
+from glimpse.engine.worker.layers.quantized import named_tensors, prefixed
+from glimpse.engine.worker.models.encoders.qwen2_vl_vision import (
+    PatchMerger,
+    VisionBlock,
+    VisionTower,
+    placed_positions,
+)
 
 _MERGER_EPS = 1e-5
 _MERGER = {"0": "visual.vision_model.post_layernorm", "1.ln_q": "mlp_AR.pre_norm"} | {
@@ -27,19 +31,15 @@ class PaddleVisionTower(VisionTower):
 
     def __init__(self, config: PaddleVisionConfig, statistics: PixelStatistics) -> None:
         super().__init__(config, statistics)
-        self.side = config.position_side
-        self.position_table = empty_parameter(self.side**2, config.embed_dim)
+        self.position_table = empty_parameter(config.position_side**2, config.embed_dim)
         merger = PatchMerger(config)
         merger.ln_q = nn.LayerNorm(config.embed_dim, eps=_MERGER_EPS)
         self.merger = nn.Sequential(nn.LayerNorm(config.embed_dim, eps=config.norm_eps), merger)
 
     def _embed(self, medium: Encode) -> Tensor:
         """See `VisionTower._embed`."""
-        patches = super()._embed(medium)
-        learned = self.position_table.float().T.view(1, -1, self.side, self.side)
-        spread = functional.interpolate(learned, medium.grid[1:], mode="bilinear", align_corners=False)
-        rows, columns = patch_positions(medium.grid, self.config.spatial_merge_size, patches.device).unbind(1)
-        return patches + spread[0, :, rows, columns].T.to(patches.dtype)
+        patches, merge = super()._embed(medium), self.config.spatial_merge_size
+        return patches + placed_positions(self.position_table, medium.grid, merge, mode="bilinear").to(patches.dtype)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Encoder.named_weights`."""
@@ -56,7 +56,7 @@ class PaddleVisionTower(VisionTower):
                 yield from named_tensors(norm, f"{layer}.layer_norm{number}")
             yield from block.attn.qkv.named_weights(*(f"{layer}.self_attn.{part}_proj" for part in "qkv"))
             yield from block.attn.proj.named_weights(f"{layer}.self_attn.out_proj")
-            yield from ((f"{layer}.mlp.{name}", tensor) for name, tensor in block.mlp.named_weights())
+            yield from prefixed(f"{layer}.mlp.", block.mlp.named_weights())
         for name, tensor in named_tensors(self.merger):
             module, _, kind = name.rpartition(".")
             yield f"{_MERGER[module]}.{kind}", tensor

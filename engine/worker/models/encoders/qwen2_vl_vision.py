@@ -9,6 +9,7 @@ those with full attention (`glimpse.engine.worker.models.encoders.varlen_segment
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from math import prod
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ from glimpse.engine.worker.layers.mlp import GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.worker.layers.ops import Norm, Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
-from glimpse.engine.worker.layers.quantized import named_tensors
+from glimpse.engine.worker.layers.quantized import named_tensors, prefixed, weights_of_layers
 from glimpse.engine.worker.layers.rotary import Rotation, planar_rotation
 from glimpse.engine.worker.models.encoders.encoder import Encoder
 from glimpse.engine.worker.models.encoders.varlen_segments import (
@@ -30,6 +31,7 @@ from glimpse.engine.worker.models.encoders.varlen_segments import (
     window_order,
     window_segments,
 )
+from glimpse.engine.worker.models.encoders.vit import resized_positions
 from glimpse.engine.worker.tensors.transfer import upload_bytes
 
 
@@ -98,9 +100,7 @@ class VisionTower(Encoder):
         yield "visual.patch_embed.proj.weight", self.patch_embed.weight.data.view(kernel)
         if self.patch_embed.bias is not None:
             yield "visual.patch_embed.proj.bias", self.patch_embed.bias.data
-        for index, block in enumerate(self.blocks):
-            assert isinstance(block, VisionBlock)
-            yield from ((f"visual.blocks.{index}.{name}", tensor) for name, tensor in block.named_weights())
+        yield from weights_of_layers("visual.blocks.", self.blocks)
         yield from named_tensors(self.merger, "visual.merger")
 
 
@@ -138,7 +138,7 @@ class VisionBlock(nn.Module):
             yield from named_tensors(self.get_submodule(name), name)
         if (heads := self.head_norms) is not None and heads.key is not None:
             yield from (("attn.q_norm.weight", heads.query.weight.data), ("attn.k_norm.weight", heads.key.weight.data))
-        yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.named_weights())
+        yield from prefixed("mlp.", self.mlp.named_weights())
 
 
 class VisionAttention(nn.Module):
@@ -209,6 +209,23 @@ def cut_patches(pixels: memoryview, grid_thw: Grid, config: VisionConfig, device
     squares = frames.reshape(grid_t, depth, grid_h // merge, merge, side, grid_w // merge, merge, side, -1)
     patches = squares.permute(0, 2, 5, 3, 6, 8, 1, 4, 7)  # t, rows, columns, merge, merge, channel, depth, side, side
     return patches.reshape(-1, config.in_channels, depth * side**2)
+
+
+def placed_positions(
+    table: Tensor, grid: Grid, merge: int, *, mode: Literal["bilinear", "bicubic"], align_corners: bool = False
+) -> Tensor:
+    """Returns the learned positions of a medium's patches, as `resized_positions` makes them for a frame.
+
+    Args:
+        grid: patches of the medium in time, height and width. All frames have the same positions.
+        merge: patches per side of the square that becomes one token.
+
+    Returns:
+        float32 [patches, width], in the order of `cut_patches`.
+    """
+    resized = resized_positions(table, (grid[1], grid[2]), mode=mode, align_corners=align_corners)
+    rows, columns = patch_positions(grid, merge, table.device).unbind(1)
+    return resized[rows, columns]
 
 
 def patch_positions(grid_thw: Grid, merge: int, device: torch.device) -> Tensor:

@@ -17,7 +17,7 @@ from glimpse.engine.worker.layers.linear import empty_parameter
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics
 from glimpse.engine.worker.layers.quantized import named_tensors
-from glimpse.engine.worker.models.encoders.qwen2_vl_vision import PatchMerger, VisionTower
+from glimpse.engine.worker.models.encoders.qwen2_vl_vision import PatchMerger, VisionTower, placed_positions
 from glimpse.engine.worker.models.encoders.varlen_segments import Grid, frame_segments
 
 _NAMES = {".mlp.fc": ".mlp.linear_fc", ".ln_q.": ".norm.", ".mlp.0.": ".linear_fc1.", ".mlp.2.": ".linear_fc2."}
@@ -35,8 +35,9 @@ class Qwen3VisionTower(VisionTower):
 
     def _embed(self, medium: Encode) -> Tensor:
         """Returns the embedded patches of a medium with their positions, [patches, width]."""
-        positions = interpolate_positions(self.position_table, medium.grid, merge=self.config.spatial_merge_size)
-        return super()._embed(medium) + positions.to(self.position_table.dtype)
+        table, merge = self.position_table, self.config.spatial_merge_size
+        positions = placed_positions(table, medium.grid, merge, mode="bilinear", align_corners=True)
+        return super()._embed(medium) + positions.to(table.dtype)
 
     def _rows(self, hidden: Tensor, grids: Sequence[Grid], ops: Ops) -> Tensor:
         """See `VisionTower._rows`."""
@@ -60,32 +61,3 @@ def _published(name: str) -> str:
     for ours, published in _NAMES.items():
         name = name.replace(ours, published)
     return name
-
-
-def interpolate_positions(table: Tensor, grid: Grid, *, merge: int) -> Tensor:
-    """Returns learned positions, interpolated bilinearly from a square grid to that of a medium.
-
-    Args:
-        table: [side · side, width]: rows of the learned grid. Its corners lie on those of the medium's grid.
-        grid: patches of the medium in time, height and width. All frames have the same positions.
-        merge: patches per side of the square that becomes one token.
-
-    Returns:
-        float32 [patches, width], in the order of `patch_positions`.
-    """
-    grid_t, grid_h, grid_w = grid
-    side = round(len(table) ** 0.5)
-    learned = table.float().view(side, side, -1)
-    rows = _interpolate(learned, grid_h)  # [grid_h, side, width]
-    positions = _interpolate(rows.transpose(0, 1), grid_w)  # [grid_w, grid_h, width]
-    squares = positions.reshape(grid_w // merge, merge, grid_h // merge, merge, -1)
-    return squares.permute(2, 0, 3, 1, 4).flatten(0, 3).repeat(grid_t, 1)
-
-
-def _interpolate(values: Tensor, count: int) -> Tensor:
-    """Returns [count, …], interpolated linearly from [side, …]; the first and last values stay."""
-    last = len(values) - 1
-    places = torch.arange(count, device=values.device) * last / max(count - 1, 1)
-    below = places.floor().long()
-    share = (places - below).view(-1, *[1] * (values.dim() - 1))
-    return torch.lerp(values[below], values[(below + 1).clamp(max=last)], share)

@@ -7,16 +7,18 @@ Numerics follow transformers' `CLIPVisionModel` (models/clip/modeling_clip.py) a
 """
 
 from collections.abc import Iterator
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from glimpse.engine.checkpoint.model_config.encoders import VitConfig
 from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.mlp import PlainMLP
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
-from glimpse.engine.worker.layers.quantized import named_tensors
+from glimpse.engine.worker.layers.quantized import named_tensors, prefixed, weights_of_layers
 
 
 class VisionTransformer(nn.Module):
@@ -73,7 +75,7 @@ class VisionTransformer(nn.Module):
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names; matrices of fused linears are views."""
-        yield from ((f"{self.prefix}{name}", tensor) for name, tensor in self._own_weights())
+        yield from prefixed(self.prefix, self._own_weights())
 
     def _own_weights(self) -> Iterator[tuple[str, Tensor]]:
         side = self.config.patch_size
@@ -88,9 +90,7 @@ class VisionTransformer(nn.Module):
         for name, norm in (("pre_layrnorm", self.pre_norm), ("post_layernorm", self.post_norm)):
             if norm is not None:
                 yield from named_tensors(norm, name)
-        for index, layer in enumerate(self.layers):
-            assert isinstance(layer, VitLayer)
-            yield from ((f"encoder.layers.{index}.{name}", tensor) for name, tensor in layer.named_weights())
+        yield from weights_of_layers("encoder.layers.", self.layers)
 
     def is_unused(self, name: str) -> bool:
         """Whether a checkpoint may have a tensor of this checkpoint name on which the output does not depend: later
@@ -134,7 +134,27 @@ class VitLayer(nn.Module):
         yield from named_tensors(self.layer_norm2, "layer_norm2")
         yield from self.qkv_proj.named_weights("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
         yield from self.out_proj.named_weights("self_attn.out_proj")
-        yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.named_weights())
+        yield from prefixed("mlp.", self.mlp.named_weights())
+
+
+def resized_positions(
+    table: Tensor,
+    size: tuple[int, int],
+    *,
+    mode: Literal["bilinear", "bicubic"],
+    align_corners: bool = False,
+    antialias: bool = False,
+) -> Tensor:
+    """Resizes learned positions as an image is: [side · side, width] → float32 [rows, columns, width]
+
+    Args:
+        size: rows and columns.
+        align_corners: the outer positions stay at the corners, instead of corners of pixels being edges of the image.
+    """
+    side = round(len(table) ** 0.5)
+    image = table.float().T.view(1, -1, side, side)
+    resized = functional.interpolate(image, size, mode=mode, align_corners=align_corners, antialias=antialias)
+    return resized[0].permute(1, 2, 0)
 
 
 def cut_patches(images: Tensor, side: int) -> Tensor:

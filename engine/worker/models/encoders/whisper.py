@@ -7,8 +7,6 @@ them.
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -16,8 +14,8 @@ from glimpse.engine.checkpoint.model_config.encoders import AudioConfig
 from glimpse.engine.core.plan import Encode
 from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.ops import Ops
-from glimpse.engine.worker.layers.quantized import named_tensors
-from glimpse.engine.worker.models.encoders.encoder import Encoder
+from glimpse.engine.worker.layers.quantized import named_tensors, weights_of_layers
+from glimpse.engine.worker.models.encoders.encoder import Encoder, upload_features
 from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
 
 _PREFIX = "audio_tower."
@@ -41,15 +39,11 @@ class WhisperEncoder(Encoder):
         Args:
             media: audio inputs, with features, float32 [mel bins, frames], and grids (1, mel bins, frames).
         """
-        return [self.encode_audio(self._upload(medium), ops) for medium in media]
+        return [self.encode_audio(upload_features(medium, self.conv1.weight), ops) for medium in media]
 
     @abstractmethod
     def encode_audio(self, spectrum: Tensor, ops: Ops) -> Tensor:
         """Returns the rows of an audio input, [mel bins, frames], in the type of the weights."""
-
-    def _upload(self, medium: Encode) -> Tensor:
-        values = torch.from_numpy(np.frombuffer(medium.data, dtype=np.float32).reshape(medium.grid[1:]).copy())
-        return values.to(self.conv1.weight.device, self.conv1.weight.dtype)
 
     def forward(self, spectrum: Tensor, num_positions: int, num_keys: int, ops: Ops) -> Tensor:
         """Encodes a spectrogram; `layer_norm` is left to the caller.
@@ -73,9 +67,7 @@ class WhisperEncoder(Encoder):
         for name in ("conv1", "conv2", "layer_norm"):
             yield from named_tensors(self.get_submodule(name), f"{_PREFIX}{name}")
         yield f"{_PREFIX}embed_positions.weight", self.embed_positions.data
-        for index, layer in enumerate(self.layers):
-            assert isinstance(layer, WhisperLayer)
-            yield from ((f"{_PREFIX}layers.{index}.{name}", tensor) for name, tensor in layer.named_weights())
+        yield from weights_of_layers(f"{_PREFIX}layers.", self.layers)
 
 
 class WhisperLayer(nn.Module):

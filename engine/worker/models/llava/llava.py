@@ -13,6 +13,7 @@ from glimpse.engine.checkpoint.model_config.encoders import LlavaConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.worker.layers.ops import Ops
 from glimpse.engine.worker.layers.pixels import PixelStatistics, read_statistics
+from glimpse.engine.worker.layers.quantized import prefixed
 from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
 from glimpse.engine.worker.models.encoders.tiles import TileEncoder
 from glimpse.engine.worker.models.encoders.vit import VisionTransformer
@@ -55,7 +56,7 @@ class LlavaEncoder(TileEncoder):
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """See `Encoder.named_weights`."""
         yield from super().named_weights()
-        yield from ((f"multi_modal_projector.{name}", tensor) for name, tensor in self.projection.named_weights())
+        yield from prefixed("multi_modal_projector.", self.projection.named_weights())
 
 
 def make_model(path: Path, config: ModelConfig) -> Llava:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from glimpse.engine.checkpoint.families.registry import load_model_config
 from glimpse.engine.worker.loading.load_engine import load_model
-from glimpse.engine.worker.models.encoders.qwen3_vl_vision import interpolate_positions
+from glimpse.engine.worker.models.encoders.qwen2_vl_vision import placed_positions
 from glimpse.engine.worker.models.qwen_vl import layout_prompt
 from glimpse.engine.worker.native.library import Level
 from glimpse.media.kind import MediaKind
@@ -96,7 +96,7 @@ def test_positions_are_interpolated_like_images(grid_h: int, grid_w: int, side: 
     learned = table.view(1, side, side, 4).permute(0, 3, 1, 2)
     expected = functional.interpolate(learned, (2 * grid_h, 2 * grid_w), mode="bilinear", align_corners=True)
     squares = expected[0].view(4, grid_h, 2, grid_w, 2).permute(1, 3, 2, 4, 0).reshape(-1, 4)
-    found = interpolate_positions(table, (3, 2 * grid_h, 2 * grid_w), merge=2)
+    found = placed_positions(table, (3, 2 * grid_h, 2 * grid_w), 2, mode="bilinear", align_corners=True)
     assert torch.allclose(found, squares.repeat(3, 1), atol=1e-5)
 
 
