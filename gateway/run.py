@@ -99,11 +99,6 @@ class Envoy:
     def url(self) -> str:
         return f"{'http' if self._options.tls.tls_certificate is None else 'https'}://{self.address}"
 
-    @property
-    def process_id(self) -> int:
-        """Envoy's process id."""
-        return self._running().pid
-
     async def __aenter__(self) -> Self:
         await self.start()
         return self

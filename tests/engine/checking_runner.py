@@ -18,6 +18,7 @@ import msgspec
 
 from glimpse.engine.core.core import Core
 from glimpse.engine.core.limits import SchedulerLimits
+from glimpse.engine.core.memory.encoder_cache import EncoderCache
 from glimpse.engine.core.plan import (
     NO_STATE,
     PENDING_TOKEN_ID,
@@ -488,6 +489,11 @@ def run_until_idle(core: Core, max_steps: int = 1000) -> list[Step]:
         assert len(steps) < max_steps, "no progress"
         steps.append(core.step())
     return steps
+
+
+def num_pinned(cache: EncoderCache) -> int:
+    """Returns how many outputs sequences pin."""
+    return len(cache._pinned)  # pyright: ignore[reportPrivateUsage]
 
 
 def events_of(core: Core) -> list[TokenEvent]:

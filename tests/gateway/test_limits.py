@@ -288,11 +288,11 @@ async def test_memory_stays_bounded_while_the_server_does_not_read(backend: Back
 
     backend.script, sent = script, list[int]()
     async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=(backend.address,)), run_dir=tmp_path) as envoy:
-        before = resident_mib(envoy.process_id)
+        before = resident_mib(envoy._running().pid)  # pyright: ignore[reportPrivateUsage]
         clients = [asyncio.create_task(send(await connect(envoy))) for _ in range(10)]
         while len(sent) != await _later(sent) or not sent:
             pass
-        grown = resident_mib(envoy.process_id) - before
+        grown = resident_mib(envoy._running().pid) - before  # pyright: ignore[reportPrivateUsage]
         proceed.set()
         answers = await asyncio.gather(*clients)
     assert all(str(60 * MIB).encode() in answer for answer in answers)

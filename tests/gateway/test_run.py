@@ -117,7 +117,7 @@ async def test_second_gateway_cannot_share_the_port(tmp_path: Path) -> None:
 async def test_run_dir_is_reusable_after_a_kill(tmp_path: Path) -> None:
     first = Envoy(GatewayOptions(listen=ANY_PORT, upstream=(ANY_PORT,)), run_dir=tmp_path)
     await first.start()
-    os.kill(first.process_id, signal.SIGKILL)
+    os.kill(first._running().pid, signal.SIGKILL)  # pyright: ignore[reportPrivateUsage]
     assert await first.wait() == -signal.SIGKILL
     async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=(ANY_PORT,)), run_dir=tmp_path) as second:
         assert second.address.port != 0
@@ -269,13 +269,13 @@ async def test_drain_asks_an_envoy_again_that_is_late(tmp_path: Path, monkeypatc
     """Envoy's requests go on: to end it then would cut them."""
     backend = await start_backend()
     async with Envoy(GatewayOptions(listen=ANY_PORT, upstream=(backend.address,)), run_dir=tmp_path) as envoy:
-        os.kill(envoy.process_id, signal.SIGSTOP)
+        os.kill(envoy._running().pid, signal.SIGSTOP)  # pyright: ignore[reportPrivateUsage]
         with monkeypatch.context() as impatient:
             impatient.setattr("glimpse.gateway.admin._TIMEOUT_SECONDS", 0.05)
             drain = asyncio.create_task(envoy.drain())
             await asyncio.wait([drain], timeout=0.5)
             assert not drain.done()
-        os.kill(envoy.process_id, signal.SIGCONT)
+        os.kill(envoy._running().pid, signal.SIGCONT)  # pyright: ignore[reportPrivateUsage]
         await drain
     await backend.server.stop(0)
 

@@ -5,7 +5,7 @@ from itertools import combinations
 from typing import Any, TypeAlias
 
 from glimpse.engine.checkpoint.grammar.lark import GrammarError
-from glimpse.engine.checkpoint.grammar.references import resolve
+from glimpse.engine.checkpoint.grammar.references import listed_values, required_names, resolve
 
 _KINDS = frozenset(("null", "boolean", "number", "string", "array", "object"))
 _KIND_OF = {type(None): "null", bool: "boolean", int: "number", float: "number", str: "string", list: "array"}
@@ -44,7 +44,7 @@ def _exclude(one: _Schema | bool, other: _Schema | bool, root: _Schema, depth: i
         return False
     return any(
         _exclude(_property(one, name, root), _property(other, name, root), root, depth - 1)
-        for name in {*_required(one), *_required(other)}
+        for name in {*required_names(one), *required_names(other)}
     )
 
 
@@ -67,11 +67,6 @@ def _property(schema: _Schema, name: str, root: _Schema) -> _Schema | bool:
     return schema.get("additionalProperties") is not False or bool(schema.get("patternProperties"))
 
 
-def _required(schema: _Schema) -> Sequence[str]:
-    required = schema.get("required")
-    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
-
-
 def _kinds(schema: _Schema | bool) -> frozenset[str]:
     """Returns the types that a schema allows, integers as numbers."""
     if not isinstance(schema, Mapping):
@@ -89,7 +84,7 @@ def _values(schema: _Schema | bool) -> frozenset[_Scalar] | None:
     """Returns the values that a schema lists; None if it does not, or if they are not scalars."""
     if not isinstance(schema, Mapping):
         return None
-    values = [schema["const"]] if "const" in schema else schema.get("enum")
-    if not isinstance(values, list) or any(isinstance(each, dict | list) for each in values):
+    values = listed_values(schema)
+    if values is None or any(isinstance(each, dict | list) for each in values):
         return None
     return frozenset((_KIND_OF[type(each)], each) for each in values)

@@ -1,4 +1,4 @@
-"""References inside a JSON Schema, and the JSON pointers that they are made of."""
+"""References inside a JSON Schema, the JSON pointers that they are made of, and keywords as far as they are valid."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +25,18 @@ def resolve(root: Mapping[str, Any], reference: str, path: str) -> object:
         elif name or reference != "#/":
             raise GrammarError(f"{path}: '$ref' to {reference!r}, which does not exist in the schema")
     return found
+
+
+def required_names(schema: Mapping[str, Any]) -> list[str]:
+    """Returns the names that an object must have."""
+    required = schema.get("required")
+    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+
+
+def listed_values(schema: Mapping[str, Any]) -> list[Any] | None:
+    """Returns the values that a schema lists; None if it does not."""
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    return values if isinstance(values, list) else None
 
 
 def escape(name: str) -> str:

@@ -37,10 +37,6 @@ class EncoderCache:
         return self._num_tokens_to_encode
 
     @property
-    def num_pinned(self) -> int:
-        return len(self._pinned)
-
-    @property
     def has_evictions(self) -> bool:
         """The next plan tells the runner to free outputs."""
         return bool(self._evicted)

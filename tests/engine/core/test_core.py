@@ -24,6 +24,7 @@ from tests.engine.checking_runner import (
     generate,
     image_input,
     make_core,
+    num_pinned,
     run_until_idle,
 )
 
@@ -243,7 +244,7 @@ def test_cancelled_running_request_is_gone_within_one_step():
     assert [(event.request_id, event.finish) for event in step.events] == [("0", FinishReason.CANCELLED)]
     assert (step.stats.num_running, step.stats.num_used_blocks) == (0, 0)
     assert runner.plans[-1].ended == (0,)
-    assert core.scheduler.state.encoder_cache.num_pinned == 0
+    assert num_pinned(core.scheduler.state.encoder_cache) == 0
     assert not core.has_work
 
 

@@ -26,6 +26,7 @@ from tests.engine.checking_runner import (
     image_input,
     make_core,
     next_token,
+    num_pinned,
     placeholders,
     run_until_idle,
 )
@@ -283,7 +284,7 @@ class CoreMachine(RuleBasedStateMachine):
         assert sliding_tables is None or sliding_tables.num_used == 0
         states = self.core.scheduler.state.states
         assert states is None or states.num_held == 0
-        assert self.core.scheduler.state.encoder_cache.num_pinned == 0
+        assert num_pinned(self.core.scheduler.state.encoder_cache) == 0
         assert not self.runner.sequences
 
 

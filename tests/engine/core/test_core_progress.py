@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from glimpse.engine.protocol.messages import FinishReason
 from glimpse.engine.protocol.sampling_params import SamplingParams
-from tests.engine.checking_runner import PLACEHOLDER, generate, image_input, make_core, run_until_idle
+from tests.engine.checking_runner import PLACEHOLDER, generate, image_input, make_core, num_pinned, run_until_idle
 
 IMAGE_TOKENS = 8
 WINDOW = 12
@@ -51,7 +51,7 @@ def test_sequences_competing_for_room_for_one_image_all_finish(
     steps += run_until_idle(core, max_steps=40 * len(arrivals))
     finishes = [event.finish for step in steps for event in step.events if event.finish]
     assert finishes == [FinishReason.LENGTH] * len(arrivals)
-    assert core.scheduler.state.encoder_cache.num_pinned == 0
+    assert num_pinned(core.scheduler.state.encoder_cache) == 0
 
 
 def test_image_without_room_waits_for_the_previous_one():

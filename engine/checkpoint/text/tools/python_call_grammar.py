@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 
 from glimpse.engine.checkpoint.text.conversation import ToolDefinition
+from glimpse.engine.checkpoint.text.tools.xml_call_grammar import ordered_members
 from glimpse.engine.checkpoint.text.tools.xml_parameters import xml_parameters
 
 
@@ -15,19 +16,17 @@ def python_call_rules(index: int, tool: ToolDefinition) -> Iterator[str]:
         yield f'any_{index}: /[^\\W\\d]\\w{{0,63}}/ "=" any_value_{index}'
         yield f"any_value_{index}: %json {{}}"
         return
-    starts, rest = list[str](), ""
-    for place, parameter in reversed([*enumerate(parameters)]):
-        name = f"parameter_{index}_{place}"
+    names = [f"parameter_{index}_{place}" for place in range(len(parameters))]
+    for name, parameter in zip(names, parameters, strict=True):
         yield f"{name}: {json.dumps(f'{parameter.name}=')} {name}_value"
         yield f"{name}_value: %json {json.dumps(parameter.schema, ensure_ascii=False)}"
-        start = f"{name} {rest}"
-        if parameter.is_required:
-            yield f'rest_{index}_{place}: ", " {start}'
-            starts = [start]
-        else:
-            yield f'rest_{index}_{place}: (", " {name})? {rest}'
-            starts = [start, *starts]
-        rest = f"rest_{index}_{place}"
-    is_optional = not any(parameter.is_required for parameter in parameters)
-    members = f"({' | '.join(starts)}){'?' if is_optional else ''}" if starts else ""
+    rests: list[str] = []
+
+    def add_rule(rule: str) -> str:
+        rests.append(f"rest_{index}_{len(rests)}: {rule}")
+        return f"rest_{index}_{len(rests) - 1}"
+
+    required = (parameter.is_required for parameter in parameters)
+    members = ordered_members([*zip(names, required, strict=True)], '", "', add_rule)
+    yield from rests
     yield f'call_{index}: {json.dumps(f"{tool.name}(")} {members} ")"'

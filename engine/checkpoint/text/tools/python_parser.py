@@ -4,10 +4,8 @@ Strings stream; other values are reported when they are complete. Calls in JSON 
 """
 
 from glimpse.engine.checkpoint.text.tools.parser import NotACallError, Reader, ToolParser, escaped
-from glimpse.engine.checkpoint.text.tools.xml_parameters import XmlParameter
+from glimpse.engine.checkpoint.text.tools.xml_parameters import BARE
 
-_BARE = XmlParameter(name="", schema={"type": ["integer", "number", "boolean", "null", "string"]}, is_required=False)
-"""A value without quotes: a text if it is nothing else."""
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
 _AFTER_STRINGS = ",:)]}"
 _ESCAPES = {**{char: f"\\{char}" for char in '"\\/bfnrtu'}, "'": "'", "x": "\\u00", "\n": ""}
@@ -65,7 +63,7 @@ class PythonToolParser(ToolParser):
                 yield from self._read_quoted()
             case _:
                 text = yield from self._read_bare(f"={_AFTER_STRINGS}")
-                self._emit(f'"{escaped(text)}"' if is_name else _BARE.to_json(text))
+                self._emit(f'"{escaped(text)}"' if is_name else BARE.to_json(text))
         return False
 
     def _read_quoted(self) -> Reader[None]:

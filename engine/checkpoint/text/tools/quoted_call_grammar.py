@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from glimpse.engine.checkpoint.grammar.json_schema import CONSTRAINING
-from glimpse.engine.checkpoint.grammar.references import escape, resolve
+from glimpse.engine.checkpoint.grammar.references import escape, listed_values, required_names, resolve
 from glimpse.engine.checkpoint.text.conversation import ToolDefinition
 from glimpse.engine.checkpoint.text.tools.quoted_parser import CALL
-from glimpse.engine.checkpoint.text.tools.xml_call_grammar import free_text, length_of
+from glimpse.engine.checkpoint.text.tools.xml_call_grammar import free_text, length_of, ordered_members
 
 _SCALARS = ("integer", "number", "boolean", "null")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
@@ -90,9 +90,7 @@ class QuotedCallWriter:
                 place = len(self._rules) - 1
                 self._rules[place] = f"{name}: {self._value(resolve(self._root, reference, path), reference)}"
             return self._references[reference]
-        if (values := schema.get("enum", [schema["const"]] if "const" in schema else None)) and isinstance(
-            values, list
-        ):
+        if values := listed_values(schema):
             self._tell(schema, path, ("type", "enum", "const"))
             return f"({' | '.join(self._literal(self._written(each)) for each in values)})"
         for keyword in ("anyOf", "oneOf"):
@@ -140,9 +138,8 @@ class QuotedCallWriter:
         return self._add(f'"[" {items} "]"' if least else f'"[" ({items})? "]"')
 
     def _object(self, schema: Mapping[str, Any], path: str) -> str:
-        properties, required = schema.get("properties"), schema.get("required")
+        properties, required = schema.get("properties"), required_names(schema)
         properties = properties if isinstance(properties, dict) else {}
-        required = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
         additional = schema.get("additionalProperties")
         names = sorted({**properties, **dict.fromkeys(required)}, key=str.lower)
         if not names and additional is not False:
@@ -151,20 +148,10 @@ class QuotedCallWriter:
                 return "any_object"
             member = f'ANY_NAME ":" {value}'
             return self._add(f'"{{" ({member} ("," {member})*)? "}}"')
-        members = [
-            f"{self._name(name)} {self._value(properties.get(name), f'{path}/properties/{escape(name)}')}"
-            for name in names
-        ]
-        starts, rest = list[str](), ""
-        for name, member in reversed([*zip(names, members, strict=True)]):
-            start = f"{member} {rest}"
-            if name in required:
-                starts, rest = [start], self._add(f'"," {start}')
-            else:
-                starts, rest = [start, *starts], self._add(f'("," {member})? {rest}')
-        body = f"({' | '.join(starts)})" if starts else ""
-        is_optional = body and not any(name in required for name in names)
-        return self._add(f'"{{" {body}{"?" if is_optional else ""} "}}"')
+        values = (self._value(properties.get(name), f"{path}/properties/{escape(name)}") for name in names)
+        members = [(f"{self._name(name)} {value}", name in required) for name, value in zip(names, values, strict=True)]
+        body = ordered_members(members, '","', self._add)
+        return self._add(f'"{{" {body} "}}"')
 
     def _name(self, name: str) -> str:
         return self._literal(f"{self._quoted(name) if _NOT_BARE.search(name) else name}:")

@@ -5,11 +5,9 @@ Names and strings in JSON's own quotes are read too.
 """
 
 from glimpse.engine.checkpoint.text.tools.parser import NotACallError, Reader, ToolParser, escaped
-from glimpse.engine.checkpoint.text.tools.xml_parameters import XmlParameter
+from glimpse.engine.checkpoint.text.tools.xml_parameters import BARE
 
 CALL = "call:"
-_BARE = XmlParameter(name="", schema={"type": ["integer", "number", "boolean", "null", "string"]}, is_required=False)
-"""A value without quotes: a text if it is nothing else."""
 _CLOSERS = {"{": "}", "[": "]"}
 
 
@@ -63,7 +61,7 @@ class QuotedToolParser(ToolParser):
                     yield from self._read_quoted()
                 case _:
                     text = yield from self._read_bare(":" if is_name else ",}]")
-                    self._emit(f'"{escaped(text)}"' if is_name else _BARE.to_json(text))
+                    self._emit(f'"{escaped(text)}"' if is_name else BARE.to_json(text))
             is_name = char in ("{", ",") and closers[-1:] == ["}"]
 
     def _read_quoted(self) -> Reader[None]:

@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from glimpse.engine.checkpoint.grammar.references import listed_values
 from glimpse.engine.checkpoint.text.conversation import ToolDefinition
 from glimpse.engine.checkpoint.text.tools.formats import XmlTags
 from glimpse.engine.checkpoint.text.tools.xml_parameters import XmlParameter, xml_parameters
@@ -38,11 +39,28 @@ def _value_rules(name: str, parameter: XmlParameter, xml: XmlTags) -> Iterator[s
     schema, end = parameter.schema, _end(xml)
     if not parameter.may_be_text:
         yield f"{name}: %json {json.dumps(schema, ensure_ascii=False)} {end}"
-    elif parameter.is_text and ("enum" in schema or "const" in schema):
-        values = schema["enum"] if "enum" in schema else [schema["const"]]
+    elif parameter.is_text and (values := listed_values(schema)) is not None:
         yield f"{name}: ({' | '.join(map(json.dumps, values))}) {end}"
     else:
         yield f"{name}[lazy]: {_text(length_of(schema) if parameter.is_text else '', xml)}"
+
+
+def ordered_members(members: Sequence[tuple[str, bool]], separator: str, add_rule: Callable[[str], str]) -> str:
+    """Returns an expression of Lark for members in their order, with separators between them.
+
+    Args:
+        members: expressions, and whether each is required; others may be missing.
+        add_rule: writes a rule of this expression, and returns its name.
+    """
+    starts, rest = list[str](), ""
+    for member, is_required in reversed(members):
+        start = f"{member} {rest}"
+        if is_required:
+            starts, rest = [start], add_rule(f"{separator} {start}")
+        else:
+            starts, rest = [start, *starts], add_rule(f"({separator} {member})? {rest}")
+    is_optional = not any(is_required for _, is_required in members)
+    return f"({' | '.join(starts)}){'?' if is_optional else ''}" if starts else ""
 
 
 def length_of(schema: Mapping[str, Any]) -> str:

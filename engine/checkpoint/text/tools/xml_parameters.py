@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from glimpse.engine.checkpoint.grammar.json_schema import CONSTRAINING
-from glimpse.engine.checkpoint.grammar.references import escape
+from glimpse.engine.checkpoint.grammar.lark import GrammarError
+from glimpse.engine.checkpoint.grammar.references import escape, listed_values, required_names, resolve
 from glimpse.engine.checkpoint.text.conversation import ToolDefinition
 
 _KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
@@ -57,6 +58,10 @@ class XmlParameter:
         return stripped if fits else json.dumps(text, ensure_ascii=False)
 
 
+BARE = XmlParameter(name="", schema={"type": ["integer", "number", "boolean", "null", "string"]}, is_required=False)
+"""A value without quotes: a text if it is nothing else."""
+
+
 def xml_parameters(tool: ToolDefinition) -> list[XmlParameter] | None:
     """Returns the parameters of a tool, in the order of its schema; None if its schema does not list them.
 
@@ -66,8 +71,7 @@ def xml_parameters(tool: ToolDefinition) -> list[XmlParameter] | None:
     properties = schema.get("properties", {} if schema.get("additionalProperties") is False else None)
     if not isinstance(properties, dict):
         return None
-    required = schema.get("required")
-    required = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    required = required_names(schema)
     names = [*properties, *(name for name in required if name not in properties)]
     if any(_UNWRITABLE.search(name) or not name for name in names):
         return None
@@ -116,8 +120,7 @@ def _with_definitions(schema: Any, definitions: Mapping[str, Any]) -> Mapping[st
 
 def _kinds(schema: Mapping[str, Any], depth: int = 0) -> set[str]:
     """Returns the JSON types that a schema allows; empty: unknown."""
-    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if isinstance(values, list):
+    if (values := listed_values(schema)) is not None:
         return {_KINDS.get(type(value), "null") for value in values}
     types = schema.get("type")
     if isinstance(types, str | list):
@@ -137,9 +140,10 @@ def _definitions(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _resolve(schema: Mapping[str, Any], reference: str) -> Mapping[str, Any]:
     """Returns the definition that a reference names; empty if there is none."""
-    found: Any = schema
-    for part in reference.removeprefix("#/").split("/"):
-        found = found.get(part) if isinstance(found, Mapping) else None
+    try:
+        found = resolve(schema, reference, "#")
+    except GrammarError:
+        return {}
     return _with_definitions(found, _definitions(schema))
 
 

@@ -7,7 +7,7 @@ from glimpse.engine.core.request import ModelSpec, make_request
 from glimpse.engine.core.sequence import Sequence
 from glimpse.engine.protocol.media import Embeddings
 from glimpse.engine.protocol.messages import MediaInput
-from tests.engine.checking_runner import PLACEHOLDER, generate, image_input, key, make_core, run_until_idle
+from tests.engine.checking_runner import PLACEHOLDER, generate, image_input, key, make_core, num_pinned, run_until_idle
 
 WHOLE = 1000
 MODEL = ModelSpec(vocab_size=8, encoder_row_width=2, eos_token_ids=())
@@ -85,10 +85,10 @@ def test_literal_tokens_need_no_image():
     assert reach(cache, sequence, 1, 4) == 4
     assert cache.num_tokens_to_encode == 3, "rows of the encoder output"
     cache.finish_plan()
-    for computed, num_pinned in ((4, 1), (5, 0)):
+    for computed, expected in ((4, 1), (5, 0)):
         start, sequence.num_computed_tokens = sequence.num_computed_tokens, computed
         cache.advance(sequence, first_token=start)
-        assert cache.num_pinned == num_pinned
+        assert num_pinned(cache) == expected
     assert reach(cache, make(1, ("dog", 3)), 0, 3) == 3
     cache.finish_plan()
     assert reach(cache, sequence, 5, 6) == 6, "the output is evicted, and the last token does not need it"
@@ -97,7 +97,7 @@ def test_literal_tokens_need_no_image():
 def test_empty_range_needs_no_image():
     cache = make_cache(10)
     assert reach(cache, make(1, ("cat", 4)), 2, 2) == 2
-    assert (cache.finish_plan(), cache.num_pinned) == (((), ()), 0)
+    assert (cache.finish_plan(), num_pinned(cache)) == (((), ()), 0)
 
 
 def test_least_recently_used_output_is_evicted_first():
@@ -134,14 +134,14 @@ def test_image_is_pinned_until_its_last_token_is_computed():
         cache.finish_plan()
         start, holder.num_computed_tokens = holder.num_computed_tokens, end
         cache.advance(holder, first_token=start)
-        assert cache.num_pinned == 1
+        assert num_pinned(cache) == 1
         assert reach(cache, other, 0, 11) == 0
         cache.finish_plan()
     assert reach(cache, holder, 3, 4) == 4
     cache.finish_plan()
     holder.num_computed_tokens = 4
     cache.advance(holder, first_token=3)
-    assert cache.num_pinned == 0
+    assert num_pinned(cache) == 0
     assert use(cache, other) == ([key("sea")], [key("cat")])
 
 
@@ -152,7 +152,7 @@ def test_repeated_image_stays_pinned_for_its_second_span():
     assert len(cache.finish_plan()[0]) == 1
     sequence.num_computed_tokens = 6
     cache.advance(sequence, first_token=0)
-    assert cache.num_pinned == 1
+    assert num_pinned(cache) == 1
 
 
 def test_image_released_before_its_step_is_not_encoded():
