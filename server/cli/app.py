@@ -6,6 +6,7 @@ A command's module is imported when the command runs, so that each loads only wh
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, NoReturn
 
 from cyclopts import App, CycloptsError, Group, Parameter
@@ -102,32 +103,27 @@ _SERVE = Group("Serve a model", sort_key=1)
 _HERE = Group("Models and servers of this machine", sort_key=2)
 _LOOK = Group("Look before you serve", sort_key=3)
 
-app.command(
+_talk, _serve, _look = (partial(app.command, group=group) for group in (_TALK, _SERVE, _LOOK))
+_here = partial(app.command, group=_HERE, config=())
+
+_talk(
     "glimpse.server.cli.local.run:run",
-    group=_TALK,
     help="Talk with a model: download it, check that it fits, serve it and ask it, in one command.",
 )
-app.command(
-    "glimpse.server.cli.chat.command:chat",
-    group=_TALK,
-    config=(),  # GLIMPSE_MODEL and others mean something else to the server: flags name the variables that they share
-    help="Ask a running server, or talk with it.",
-)
-app.command(
+# Without `config`, as GLIMPSE_MODEL and others mean something else to the server: flags name the variables that they
+# share.
+_talk("glimpse.server.cli.chat.command:chat", config=(), help="Ask a running server, or talk with it.")
+_talk(
     "glimpse.server.cli.batch.command:batch",
-    group=_TALK,
     config=(),
     help="Answer a file of requests, by a server of its own or one that runs. It can be stopped, and goes on.",
 )
-app.command(
+_serve(
     "glimpse.server.cli.serve:up",
-    group=_SERVE,
     help="Serve a model with Envoy in front: gRPC, REST, SSE and grpc-web. Ctrl-C finishes running requests and stops.",
 )
-app.command("glimpse.server.cli.serve:serve", group=_SERVE, help="Serve a model over gRPC alone, without Envoy.")
-app.command(
-    "glimpse.server.cli.key:key", group=_SERVE, help="Make an API key for a tenant, and its line for --api-keys."
-)
+_serve("glimpse.server.cli.serve:serve", help="Serve a model over gRPC alone, without Envoy.")
+_serve("glimpse.server.cli.key:key", help="Make an API key for a tenant, and its line for --api-keys.")
 
 
 @app.command(group=_SERVE, help_flags=[], version_flags=[])
@@ -138,47 +134,28 @@ def gateway(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) ->
     os.execv(sys.executable, [sys.executable, "-m", "glimpse.gateway", *arguments])  # noqa: S606 - no shell is wanted
 
 
-app.command(
-    "glimpse.server.cli.local.commands:pull", group=_HERE, config=(), help="Download a model from the Hugging Face Hub."
-)
-app.command(
-    "glimpse.server.cli.local.commands:list_models",
-    name=("list", "ls"),
-    group=_HERE,
-    config=(),
-    help="List the models on this disk.",
-)
-app.command("glimpse.server.cli.local.commands:rm", group=_HERE, config=(), help="Remove models from this disk.")
-app.command(
+_here("glimpse.server.cli.local.commands:pull", help="Download a model from the Hugging Face Hub.")
+_here("glimpse.server.cli.local.commands:list_models", name=("list", "ls"), help="List the models on this disk.")
+_here("glimpse.server.cli.local.commands:rm", help="Remove models from this disk.")
+_here(
     "glimpse.server.cli.local.quantize:quantize",
-    group=_HERE,
-    config=(),
     help="Write a checkpoint with weights in 4 or 8 bits, or a GGUF file.",
 )
-app.command(
-    "glimpse.server.cli.local.commands:ps", group=_HERE, config=(), help="List the servers that run on this machine."
-)
-app.command(
-    "glimpse.server.cli.local.top:top", group=_HERE, config=(), help="Show what servers do: tokens/s, caches, memory."
-)
-app.command("glimpse.server.cli.local.commands:stop", group=_HERE, config=(), help="End servers of this machine.")
-app.command(
+_here("glimpse.server.cli.local.commands:ps", help="List the servers that run on this machine.")
+_here("glimpse.server.cli.local.top:top", help="Show what servers do: tokens/s, caches, memory.")
+_here("glimpse.server.cli.local.commands:stop", help="End servers of this machine.")
+_look(
     "glimpse.server.cli.models:models",
-    group=_LOOK,
     config=(),
     help="List the models of a running server, those for this machine, or supported families.",
 )
-app.command(
+_look(
     "glimpse.server.cli.check:check",
-    group=_LOOK,
     help="Tell whether this machine can serve a model, before its weights are downloaded.",
 )
-app.command(
-    "glimpse.server.cli.machine.doctor:doctor", group=_LOOK, help="Look for what is missing or slow on this machine."
-)
-app.command(
+_look("glimpse.server.cli.machine.doctor:doctor", help="Look for what is missing or slow on this machine.")
+_look(
     "glimpse.server.cli.machine.bench:bench",
-    group=_LOOK,
     config=(),
     help="Measure this machine, and a model on it, in about a minute.",
 )
