@@ -1,8 +1,10 @@
 """Parses generation options into sampling parameters, with the defaults of generation.proto."""
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from functools import partial
+from typing import Any
 
+from glimpse.engine.checkpoint.model_config.sampling_defaults import SamplingDefaults
 from glimpse.engine.protocol.sampling_params import (
     MAX_BAD_WORD_CHARACTERS,
     MAX_LOGIT_BIAS,
@@ -13,8 +15,6 @@ from glimpse.identity.tenant import Limits
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.served_model import ServedModel
 from glimpse.v1 import generation_pb2
-
-_T = TypeVar("_T")
 
 TENANT_LIMIT = "tenant_limit"
 """The reason of requests that the server would serve, but not for this tenant."""
@@ -30,22 +30,20 @@ def parse_generation(
     Raises:
         InvalidRequest: options contradict each other or the model. `check_bounds` has checked their ranges.
     """
-    vocab_size, defaults = model.vocab_size, model.sampling
+    vocab_size, chosen = model.vocab_size, partial(_chosen, options, model.sampling)
     max_tokens = _max_tokens(options, limits, default_max_tokens)
     if options.min_tokens > max_tokens:
         message = f"expected at most max_completion_tokens ({max_tokens}), got {options.min_tokens}"
         raise InvalidRequest("generation.min_tokens", message)
     return SamplingParams(
         max_tokens=max_tokens,
-        temperature=options.temperature if options.HasField("temperature") else _or(defaults.temperature, 1.0),
-        top_p=options.top_p if options.HasField("top_p") else _or(defaults.top_p, 1.0),
-        top_k=max(options.top_k, 0) if options.HasField("top_k") else _or(defaults.top_k, 0),
-        min_p=options.min_p if options.HasField("min_p") else _or(defaults.min_p, 0.0),
+        temperature=chosen("temperature", 1.0),
+        top_p=chosen("top_p", 1.0),
+        top_k=max(chosen("top_k", 0), 0),
+        min_p=chosen("min_p", 0.0),
         frequency_penalty=options.frequency_penalty,
         presence_penalty=options.presence_penalty,
-        repetition_penalty=options.repetition_penalty
-        if options.HasField("repetition_penalty")
-        else _or(defaults.repetition_penalty, 1.0),
+        repetition_penalty=chosen("repetition_penalty", 1.0),
         logit_bias=_parse_logit_bias(options, vocab_size),
         seed=options.seed if options.HasField("seed") else None,
         stop=_parse_texts("stop", options.stop, MAX_STOP_CHARACTERS),
@@ -55,16 +53,16 @@ def parse_generation(
         allowed_token_ids=_parse_token_ids(options.allowed_token_ids, vocab_size, "generation.allowed_token_ids")
         or None,
         stop_token_ids=_parse_token_ids(options.stop_token_ids, vocab_size, "generation.stop_token_ids"),
-        min_tokens=options.min_tokens
-        if options.HasField("min_tokens")
-        else min(_or(defaults.min_tokens, 0), max_tokens),
+        min_tokens=min(chosen("min_tokens", 0), max_tokens),
         ignore_eos=options.ignore_eos,
         logprobs=_parse_logprobs(options),
         prompt_logprobs=options.prompt_logprobs if options.HasField("prompt_logprobs") else None,
     )
 
 
-def _or(value: _T | None, default: _T) -> _T:
+def _chosen(options: generation_pb2.GenerationOptions, defaults: SamplingDefaults, name: str, default: float) -> Any:
+    """Returns an option of the request; without it the model's default, or else that of the API."""
+    value = getattr(options, name) if options.HasField(name) else getattr(defaults, name)
     return default if value is None else value
 
 

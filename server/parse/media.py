@@ -1,6 +1,10 @@
 """Parses the images, videos and audio inputs of content parts. Checks their options, not their contents."""
 
+from dataclasses import fields
 from functools import partial
+from typing import Any
+
+from google.protobuf.message import Message
 
 from glimpse.media import errors
 from glimpse.media.containers.sniff import find_kind
@@ -43,26 +47,14 @@ def parse_uuid(part: content_pb2.ContentPart, path: str) -> str | None:
 
 def parse_image(image: content_pb2.ImagePart, path: str, uuid: str | None) -> ImageInput:
     """Parses an image; `path` is that of the content part. Raises InvalidRequest."""
-    min_pixels = image.min_pixels if image.HasField("min_pixels") else None
-    max_pixels = image.max_pixels if image.HasField("max_pixels") else None
-    detail = _DETAILS.get(image.detail, Detail.AUTO)
-    with blaming(f"{path}.image"):
-        check_image_bounds(min_pixels, max_pixels, detail)
+    options = _parse_image_options(image, f"{path}.image")
     source, field = _parse_source_or_uuid(image.source, f"{path}.image.source", uuid, path)
-    return ImageInput(
-        source=source,
-        min_pixels=min_pixels,
-        max_pixels=max_pixels,
-        detail=detail,
-        field=field,
-        options_field=f"{path}.image",
-        uuid=uuid,
-    )
+    return ImageInput(source=source, field=field, options_field=f"{path}.image", uuid=uuid, **options)
 
 
 def parse_video(video: content_pb2.VideoPart, path: str, uuid: str | None) -> VideoInput:
     """Parses a video; `path` is that of the content part. Raises InvalidRequest."""
-    options, part, path = _parse_options(video), path, f"{path}.video"
+    options, part, path = parse_video_options(video), path, f"{path}.video"
     if uuid is not None and video.source.WhichOneof("source") is None and not video.HasField("frames"):
         # The loader checks the options, once it knows whether a file or frames are cached.
         source = CachedSource(uuid=uuid)
@@ -141,13 +133,9 @@ def _document(
         first=document.first_page if document.HasField("first_page") else 1,
         last=document.last_page if document.HasField("last_page") else None,
     )
-    dpi = document.dpi if document.HasField("dpi") else None
-    min_pixels = document.min_pixels if document.HasField("min_pixels") else None
-    max_pixels = document.max_pixels if document.HasField("max_pixels") else None
-    detail = _DETAILS.get(document.detail, Detail.AUTO)
     with blaming(options_field):
         check_pages(pages)
-        check_image_bounds(min_pixels, max_pixels, detail)
+    options = _parse_image_options(document, options_field)
     with_images, with_texts = _page_content(document.page_content, max_images, f"{options_field}.page_content")
     return DocumentInput(
         source=source,
@@ -158,11 +146,18 @@ def _document(
         with_images=with_images,
         with_texts=with_texts,
         max_images=max_images,
-        dpi=dpi,
-        min_pixels=min_pixels,
-        max_pixels=max_pixels,
-        detail=detail,
+        dpi=document.dpi if document.HasField("dpi") else None,
+        **options,
     )
+
+
+def _parse_image_options(part: content_pb2.ImagePart | content_pb2.DocumentPart, field: str) -> dict[str, Any]:
+    """Returns the bounds that are set, and the detail, by their names in `ImageInput`."""
+    bounds = {name: getattr(part, name) for name in ("min_pixels", "max_pixels") if part.HasField(name)}
+    detail = _DETAILS.get(part.detail, Detail.AUTO)
+    with blaming(field):
+        check_image_bounds(bounds.get("min_pixels"), bounds.get("max_pixels"), detail)
+    return {**bounds, "detail": detail}
 
 
 def _page_content(asked: content_pb2.PageContent, max_images: int, field: str) -> tuple[bool, bool]:
@@ -177,17 +172,10 @@ def _page_content(asked: content_pb2.PageContent, max_images: int, field: str) -
     return with_images, with_texts
 
 
-def _parse_options(video: content_pb2.VideoPart) -> VideoOptions:
-    return VideoOptions(
-        fps=video.fps if video.HasField("fps") else None,
-        num_frames=video.num_frames if video.HasField("num_frames") else None,
-        max_frames=video.max_frames if video.HasField("max_frames") else None,
-        start_seconds=video.start_seconds if video.HasField("start_seconds") else None,
-        end_seconds=video.end_seconds if video.HasField("end_seconds") else None,
-        min_pixels=video.min_pixels if video.HasField("min_pixels") else None,
-        max_pixels=video.max_pixels if video.HasField("max_pixels") else None,
-        total_pixels=video.total_pixels if video.HasField("total_pixels") else None,
-    )
+def parse_video_options(message: Message) -> VideoOptions:
+    """Reads the options that a message has, of which it may have other fields too."""
+    names = {each.name for each in fields(VideoOptions)}
+    return VideoOptions(**{field.name: value for field, value in message.ListFields() if field.name in names})
 
 
 def _parse_source_or_uuid(

@@ -6,7 +6,7 @@ from glimpse.media.inputs import MediaDefaults
 from glimpse.media.processing.rgb import Colour
 from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.server.errors import InvalidRequest
-from glimpse.server.parse.media import blaming
+from glimpse.server.parse.media import blaming, parse_video_options
 from glimpse.v1 import content_pb2
 
 
@@ -28,7 +28,7 @@ def parse_defaults(io: content_pb2.MediaIoOptions, processor: content_pb2.MediaP
 
 
 def _parse_options(options: content_pb2.MediaProcessorOptions | content_pb2.VideoIoOptions, field: str) -> VideoOptions:
-    parsed = VideoOptions(**{member.name: value for member, value in options.ListFields()})
+    parsed = parse_video_options(options)
     with blaming(field):
         check_options(parsed, of_frames=False)
     return parsed
