@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from glimpse.engine.checkpoint.families.grounding import Form
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
-from glimpse.engine.checkpoint.model_config.encoders import EncoderConfig, InternVisionConfig, VitConfig
+from glimpse.engine.checkpoint.model_config.encoders import EncoderConfig, SquareVitConfig, VitConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.media_processing import MediaProcessing
@@ -74,7 +74,7 @@ class LargestMedium:
     @classmethod
     def of_tiles(
         cls,
-        vit: VitConfig | InternVisionConfig,
+        vit: SquareVitConfig,
         num_tiles: int,
         *,
         grid: tuple[int, ...],

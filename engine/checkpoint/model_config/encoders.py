@@ -58,8 +58,8 @@ class VisionConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VitConfig:
-    """A vision transformer for images of one fixed size, as in CLIP and SigLIP: a part of many families' encoders."""
+class SquareVitConfig:
+    """A vision transformer for square images of one size, whatever its layers are."""
 
     width: int
     intermediate_size: int
@@ -71,7 +71,6 @@ class VitConfig:
     """Side of an image in pixels."""
     patch_size: int
     """Side of a patch in pixels. What is left of an image after whole patches is not read."""
-    activation: Literal["quick_gelu", "gelu_tanh"]
     norm_eps: float
     class_token: bool
     """The first position is not a patch but a learned token (CLIP)."""
@@ -91,6 +90,13 @@ class VitConfig:
     def num_positions(self) -> int:
         """Patches of an image, and the class token."""
         return self.side**2 + self.class_token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VitConfig(SquareVitConfig):
+    """A vision transformer as in CLIP and SigLIP: a part of many families' encoders."""
+
+    activation: Literal["quick_gelu", "gelu_tanh"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,19 +155,9 @@ class TiledVisionConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InternVisionConfig:
+class InternVisionConfig(SquareVitConfig):
     """Vision encoder of InternVL: InternViT, which encodes each tile of an image by itself."""
 
-    width: int
-    intermediate_size: int
-    """Width inside the MLPs."""
-    num_layers: int
-    num_heads: int
-    image_size: int
-    """Side of a tile in pixels."""
-    patch_size: int
-    """Side of a patch in pixels."""
-    norm_eps: float
     rms_norm: bool
     """True: RMSNorm, as in InternViT-6B. False: LayerNorm, as in InternViT-300M."""
     qkv_bias: bool
@@ -172,16 +168,6 @@ class InternVisionConfig:
     """Patches along each side of a square that becomes one token."""
     max_batch_tiles: int = 16
     """Most tiles encoded at once, which bounds the memory of hidden states."""
-
-    @property
-    def side(self) -> int:
-        """Patches along each side of a tile."""
-        return self.image_size // self.patch_size
-
-    @property
-    def num_positions(self) -> int:
-        """Patches of a tile, and the class token."""
-        return self.side**2 + 1
 
     @property
     def num_tile_tokens(self) -> int:

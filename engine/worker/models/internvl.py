@@ -49,7 +49,7 @@ class InternVLEncoder(TileEncoder):
 
     def forward(self, tiles: Tensor, ops: Ops) -> Tensor:
         """See `TileEncoder.forward`."""
-        squares = shuffle_pixels(self.tower(tiles, ops), self.config.side, self.config.shuffle)
+        squares = shuffle_pixels(self.tower(tiles, ops)[:, 1:], self.config.side, self.config.shuffle)
         return self.projection(squares.flatten(0, 1), ops).unflatten(0, (len(tiles), -1))
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:

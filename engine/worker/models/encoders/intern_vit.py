@@ -15,60 +15,29 @@ from glimpse.engine.checkpoint.model_config.encoders import InternVisionConfig
 from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import Norm, Ops
-from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
+from glimpse.engine.worker.layers.pixels import PixelStatistics
 from glimpse.engine.worker.layers.quantized import named_tensors, weights_of_layers
 from glimpse.engine.worker.models.encoders.gelu_mlp import GeluMLP
-from glimpse.engine.worker.models.encoders.vit import cut_patches
+from glimpse.engine.worker.models.encoders.vit import SquareVit
 
 
-class InternVit(nn.Module):
-    """Encodes tiles in one batch."""
+class InternVit(SquareVit):
+    """The transformer of InternVL."""
 
     def __init__(self, config: InternVisionConfig, statistics: PixelStatistics) -> None:
-        super().__init__()
-        self.config = config
-        self.statistics = statistics
-        width = config.width
-        # Equivalent to the reference implementation's Conv2d, whose stride equals its kernel size.
-        self.patch_embedding = Linear(3 * config.patch_size**2, width, bias=True)
-        self.class_embedding = empty_parameter(1, 1, width)
-        self.position_embedding = empty_parameter(1, config.num_positions, width)
-        self.layers = nn.ModuleList(InternVitLayer(config) for _ in range(config.num_layers))
-
-    def forward(self, tiles: Tensor, ops: Ops) -> Tensor:
-        """Encodes tiles.
-
-        Args:
-            tiles: uint8 [tiles, image_size, image_size, 3], on the device of the weights.
-
-        Returns:
-            [tiles, patches, width]: features of the patches, row by row. Those of the class token are left out.
-        """
-        hidden = self._embed(tiles).flatten(0, 1)
-        for layer in self.layers:
-            hidden = layer(hidden, ops, len(tiles))
-        return hidden.unflatten(0, (len(tiles), -1))[:, 1:]
+        super().__init__(config, statistics, (InternVitLayer(config) for _ in range(config.num_layers)))
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names; matrices of fused linears are views."""
-        side = self.config.patch_size
-        kernel = (self.config.width, 3, side, side)
-        yield "vision_tower.embeddings.cls_token", self.class_embedding.data
-        yield "vision_tower.embeddings.position_embeddings", self.position_embedding.data
-        for name, parameter in self.patch_embedding.named_parameters():
-            shape = kernel if name == "weight" else (-1,)
-            yield f"vision_tower.embeddings.patch_embeddings.projection.{name}", parameter.data.view(shape)
+        embeddings = self.embedding_weights("patch_embeddings.projection", "cls_token", "position_embeddings")
+        for name, tensor in embeddings:
+            own = tensor if name.startswith("patch") else tensor.view(1, -1, self.config.width)
+            yield f"vision_tower.embeddings.{name}", own
         yield from weights_of_layers("vision_tower.encoder.layer.", self.layers)
 
     def is_unused(self, _name: str) -> bool:
         """See `VisionTransformer.is_unused`: the output depends on every tensor."""
         return False
-
-    def _embed(self, tiles: Tensor) -> Tensor:
-        """uint8 [tiles, image_size, image_size, 3] → [tiles, positions, width]"""
-        patches = normalize(cut_patches(tiles, self.config.patch_size), self.statistics).flatten(1)
-        embedded = self.patch_embedding(patches.to(self.class_embedding.dtype)).unflatten(0, (len(tiles), -1))
-        return torch.cat([self.class_embedding.expand(len(tiles), -1, -1), embedded], dim=1) + self.position_embedding
 
 
 class InternVitLayer(nn.Module):

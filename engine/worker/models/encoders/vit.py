@@ -6,14 +6,14 @@ Numerics follow transformers' `CLIPVisionModel` (models/clip/modeling_clip.py) a
 (models/siglip/modeling_siglip.py). Models put their own projection behind it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from glimpse.engine.checkpoint.model_config.encoders import VitConfig
+from glimpse.engine.checkpoint.model_config.encoders import SquareVitConfig, VitConfig
 from glimpse.engine.worker.layers.linear import Linear, empty_parameter
 from glimpse.engine.worker.layers.mlp import PlainMLP
 from glimpse.engine.worker.layers.ops import Ops
@@ -21,13 +21,11 @@ from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
 from glimpse.engine.worker.layers.quantized import named_tensors, prefixed, weights_of_layers
 
 
-class VisionTransformer(nn.Module):
+class SquareVit(nn.Module):
     """Encodes images in one batch. It has only the layers that its output needs."""
 
-    def __init__(self, config: VitConfig, statistics: PixelStatistics, prefix: str = "") -> None:
-        """`prefix`: what checkpoints put before the names of its tensors."""
+    def __init__(self, config: SquareVitConfig, statistics: PixelStatistics, layers: Iterable[nn.Module]) -> None:
         super().__init__()
-        self.prefix = prefix
         self.config = config
         self.statistics = statistics
         width = config.width
@@ -36,7 +34,7 @@ class VisionTransformer(nn.Module):
         self.class_embedding = empty_parameter(width) if config.class_token else None
         self.position_embedding = empty_parameter(config.num_positions, width)
         self.pre_norm = nn.LayerNorm(width, eps=config.norm_eps) if config.pre_norm else None
-        self.layers = nn.ModuleList(VitLayer(config) for _ in range(config.num_layers))
+        self.layers = nn.ModuleList(layers)
         self.post_norm = nn.LayerNorm(width, eps=config.norm_eps) if config.post_norm else None
 
     def forward(self, images: Tensor, ops: Ops, positions: Tensor | None = None) -> Tensor:
@@ -73,19 +71,32 @@ class VisionTransformer(nn.Module):
         """Returns what the last layer's output becomes, of the same shape."""
         return hidden if self.post_norm is None else self.post_norm(hidden)
 
+    def embedding_weights(self, patches: str, class_token: str, positions: str) -> Iterator[tuple[str, Tensor]]:
+        """Yields the weights of `embed` without the norm, with names that begin with these."""
+        side = self.config.patch_size
+        yield f"{patches}.weight", self.patch_embedding.weight.data.view(-1, 3, side, side)
+        if self.patch_embedding.bias is not None:
+            yield f"{patches}.bias", self.patch_embedding.bias.data
+        if self.class_embedding is not None:
+            yield class_token, self.class_embedding.data
+        yield positions, self.position_embedding.data
+
+
+class VisionTransformer(SquareVit):
+    """The transformer of CLIP and SigLIP."""
+
+    def __init__(self, config: VitConfig, statistics: PixelStatistics, prefix: str = "") -> None:
+        """`prefix`: what checkpoints put before the names of its tensors."""
+        super().__init__(config, statistics, (VitLayer(config) for _ in range(config.num_layers)))
+        self.prefix = prefix
+
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names; matrices of fused linears are views."""
         yield from prefixed(self.prefix, self._own_weights())
 
     def _own_weights(self) -> Iterator[tuple[str, Tensor]]:
-        side = self.config.patch_size
-        kernel = (self.config.width, 3, side, side)
-        yield "embeddings.patch_embedding.weight", self.patch_embedding.weight.data.view(kernel)
-        if self.patch_embedding.bias is not None:
-            yield "embeddings.patch_embedding.bias", self.patch_embedding.bias.data
-        if self.class_embedding is not None:
-            yield "embeddings.class_embedding", self.class_embedding.data
-        yield "embeddings.position_embedding.weight", self.position_embedding.data
+        names = ("patch_embedding", "class_embedding", "position_embedding.weight")
+        yield from prefixed("embeddings.", self.embedding_weights(*names))
         # The published name is misspelled.
         for name, norm in (("pre_layrnorm", self.pre_norm), ("post_layernorm", self.post_norm)):
             if norm is not None:
