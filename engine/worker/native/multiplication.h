@@ -121,7 +121,8 @@ class Multiplication {
   // Whether matrix units multiply two to four blocks, which takes about as long as reading the weights from memory.
   bool has_few_blocks() const {
     return x_.uses_matrix_units() && !x_.has_group_tiles() && x_.rows() > x_.block_rows() &&
-           x_.rows() <= kFewBlocks * x_.block_rows() && x_.rows() * x_.num_steps() * x_.step_bytes() <= kFewBlocksBytes;
+           x_.rows() <= std::min(kFewBlocks * x_.block_rows(), cached().rows) &&
+           x_.rows() * x_.num_steps() * x_.step_bytes() <= kFewBlocksBytes;
   }
 
   int64_t num_sums() const {
