@@ -57,7 +57,11 @@ _LOAD_REPORTS = load_pb2.DESCRIPTOR.services_by_name["LoadService"].methods_by_n
 _MAX_METADATA_BYTES = 128 << 10
 """More than the gateway lets pass. gRPC's own limit, 8 KiB, would refuse requests as exhausted, at random."""
 
-_GRPC_OPTIONS = (
+MAX_PENDING = 8192
+"""RPCs of a method that wait to be accepted, also those that their clients have cancelled; each holds some 20 KiB. gRPC
+cancels further ones without a reason. The engine lets half as many wait, and sheds load with one."""
+
+GRPC_OPTIONS = (
     ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", _MAX_METADATA_BYTES),
     ("grpc.max_receive_message_length", MAX_BODY_BYTES + _MESSAGE_SLACK_BYTES),
@@ -65,9 +69,9 @@ _GRPC_OPTIONS = (
     # Bit 0 alone, which is identity: gRPC decompresses before anything counts the bytes, and 59 KB can become 58 MiB. A
     # compressed call ends with UNIMPLEMENTED.
     ("grpc.compression_enabled_algorithms_bitset", 1),
-    # Above these limits gRPC cancels requests at random. The engine sheds load itself, with a reason.
-    ("grpc.server.max_pending_requests", 100_000),
-    ("grpc.server.max_pending_requests_hard_limit", 100_000),
+    # Above the first limit gRPC would cancel some RPCs at random.
+    ("grpc.server.max_pending_requests", MAX_PENDING),
+    ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING),
     # In seconds. After 30 by default, gRPC cancels a request that still waits to be accepted, without a reason.
     ("grpc.server_max_unrequested_time_in_server", 3600),
 )
@@ -159,7 +163,7 @@ async def start_front_end(
     )
     # A port in use is an error. By default, gRPC would share it with the process that has it.
     reuse = ("grpc.so_reuseport", int(group.size > 1))
-    options = (*_GRPC_OPTIONS, reuse, *connection_options(settings.listen))
+    options = (*GRPC_OPTIONS, reuse, *connection_options(settings.listen))
     grpc_server = accepting_server([interceptor], options)
     port = _listen(grpc_server, settings.listen)
     if group.own_port is not None:

@@ -14,6 +14,7 @@ from google.api.httpbody_pb2 import HttpBody
 from glimpse.dialect.bindings import bindings
 from glimpse.server.dialects.facade import add_facade
 from glimpse.server.dialects.openai import OPENAI
+from glimpse.server.lifecycle.build_server import GRPC_OPTIONS, MAX_PENDING
 from glimpse.server.rpc import accepting_server as accepting_server_module
 from glimpse.server.rpc.accepting_server import accepting_server
 from glimpse.server.rpc.interceptors import MethodHandler, RpcInterceptor
@@ -23,6 +24,7 @@ from glimpse.server.telemetry.metrics import Metrics
 from glimpse.v1 import chat_pb2, model_pb2
 from tests.http2 import ACK, END_STREAM, HEADERS, PING, RST_STREAM
 from tests.server.http2 import Connection, connected
+from tests.waiting import until
 
 FLOOD = 300
 FEW = 30
@@ -90,7 +92,8 @@ async def served() -> AsyncGenerator[tuple[int, Accepted]]:
     """A server's port, and what it accepts. Its process has used gRPC before."""
     channel = grpc.aio.insecure_channel("127.0.0.1:1")
     accepted = Accepted()
-    server = accepting_server([accepted, RpcInterceptor(accepted.metrics, LoadMeter(max_sequences=1))])
+    interceptors = [accepted, RpcInterceptor(accepted.metrics, LoadMeter(max_sequences=1))]
+    server = accepting_server(interceptors, GRPC_OPTIONS)
     services = [module.DESCRIPTOR.services_by_name for module in (chat_pb2, model_pb2)]
     add_typed_services(server, [each for names in services for each in names.values()], handlers())
     add_facade(server, OPENAI, handlers(), max_body_bytes=1000, ping_seconds=60)
@@ -170,3 +173,18 @@ async def test_most_rpcs_of_a_flood_that_are_cancelled_when_they_are_accepted_ar
         assert await asyncio.to_thread(other.until, HEADERS, flags=END_STREAM)
     assert len(accepted.methods) == FLOOD + 1
     assert begun.call_count < FLOOD / 2
+
+
+async def test_rpcs_that_are_cancelled_as_they_open_wait_in_bounded_number(served: tuple[int, Accepted]) -> None:
+    port, accepted = served
+    with connected(port) as flood, connected(port) as other:
+        for stream_id in range(1, 4 * MAX_PENDING, 2):
+            flood.call(*TYPED_CHAT, stream=stream_id)
+            flood.send(RST_STREAM, CANCEL, stream=stream_id)
+        arrive(flood)
+        other.call(LIST_MODELS, b"")
+        assert await asyncio.to_thread(other.until, HEADERS, flags=END_STREAM)
+        await until(lambda: len(accepted.methods) >= MAX_PENDING)
+        other.call(*TYPED_CHAT, stream=3)  # accepted after them
+        assert await asyncio.to_thread(other.until, HEADERS, flags=END_STREAM)
+    assert len(accepted.methods) < 1.1 * MAX_PENDING
