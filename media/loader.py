@@ -17,7 +17,7 @@ import PIL.Image
 
 from glimpse.media.cache.media_file import NamedMedia
 from glimpse.media.cache.memory_budget import MemoryBudget, MemoryShare
-from glimpse.media.cache.request_media import MediaUsage, RequestMedia
+from glimpse.media.cache.request_media import MediaUsage, RequestMedia, timed
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.decoding.jobs import (
@@ -310,7 +310,7 @@ class MediaLoader:
         key = _key(job, files.digests, batch)
         if files.data is None and self._store.get_decoded(batch.namespace, key) is None:
             raise not_cached(files.kind)
-        with batch.decoding():
+        with timed(batch.usage.decode_waits):
             decode = partial(self._decoders.decode, job, files.data or (), client=batch.client)
             result = await self._store.decode(batch.namespace, key, decode, _num_bytes)
         if not isinstance(result.value, DocumentPages):  # its pages count

@@ -37,10 +37,6 @@ class MediaUsage:
     """Media decoded."""
     num_decode_cache_hits: int = 0
     """Media served decoded from the cache, or from a decode that another request had started."""
-    fetch_seconds: float = 0.0
-    """Time spent waiting for files from other servers, summed over files."""
-    decode_seconds: float = 0.0
-    """Time spent waiting for media to be decoded, summed over media."""
     fetch_waits: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     """(begin, end) of each wait for a file, in seconds of `time.monotonic`."""
     decode_waits: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
@@ -52,6 +48,16 @@ class MediaUsage:
         """Returns the work of both."""
         names = (each.name for each in fields(self))
         return MediaUsage(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+    @property
+    def fetch_seconds(self) -> float:
+        """Time spent waiting for files from other servers, summed over files."""
+        return sum(end - begin for begin, end in self.fetch_waits)
+
+    @property
+    def decode_seconds(self) -> float:
+        """Time spent waiting for media to be decoded, summed over media."""
+        return sum(end - begin for begin, end in self.decode_waits)
 
     @property
     def num_media(self) -> int:
@@ -79,28 +85,6 @@ class RequestMedia:
         self.usage.origins.append(origin)
         return replace(self, origin=origin)
 
-    @contextmanager
-    def fetching(self) -> Generator[None]:
-        """Adds the time of a block that waits for a file."""
-        began = monotonic()
-        try:
-            yield
-        finally:
-            ended = monotonic()
-            self.usage.fetch_seconds += ended - began
-            self.usage.fetch_waits.append((began, ended))
-
-    @contextmanager
-    def decoding(self) -> Generator[None]:
-        """Adds the time of a block that waits for decoded media."""
-        began = monotonic()
-        try:
-            yield
-        finally:
-            ended = monotonic()
-            self.usage.decode_seconds += ended - began
-            self.usage.decode_waits.append((began, ended))
-
     def count_fetch(self, *, is_cache_hit: bool) -> None:
         """Counts one file."""
         self.usage.num_fetch_cache_hits += is_cache_hit
@@ -117,3 +101,13 @@ class RequestMedia:
         self.usage.num_decode_cache_hits += is_cache_hit
         self.usage.num_decoded += not is_cache_hit
         self.origin.was_decoded = is_cache_hit
+
+
+@contextmanager
+def timed(waits: list[tuple[float, float]]) -> Generator[None]:
+    """Adds the time of a block to the waits for a file or for decoded media."""
+    began = monotonic()
+    try:
+        yield
+    finally:
+        waits.append((began, monotonic()))

@@ -13,7 +13,7 @@ from typing import assert_never
 from glimpse.media.cache.fair_share import FairPlaces
 from glimpse.media.cache.media_file import MediaFile, NamedMedia, file_digest, text_digest
 from glimpse.media.cache.memory_budget import MemoryBudget
-from glimpse.media.cache.request_media import RequestMedia
+from glimpse.media.cache.request_media import RequestMedia, timed
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.errors import MediaError, MediaErrorCode, store_unavailable, too_large
 from glimpse.media.kind import MediaKind
@@ -257,7 +257,7 @@ class FileLoader:
 
     async def _fetch(self, source: UrlSource, limits: FileLimits, batch: RequestMedia) -> MediaFile:
         fetch_file = partial(self._fetch_uncached, source, limits, batch.client)
-        with batch.fetching():
+        with timed(batch.usage.fetch_waits):
             result = await self._store.fetch(batch.namespace, str(source.url), limits.max_bytes, fetch_file)
         batch.count_fetch(is_cache_hit=result.is_cache_hit)
         return result.value

@@ -72,7 +72,7 @@ class Upload:
 
 
 class _Note(msgspec.Struct, frozen=True, array_like=True):
-    """What the shared store has of an upload beside its header."""
+    """What the shared store has of an upload beside its header, by the names in `Upload`."""
 
     handle: str
     created: float
@@ -392,13 +392,7 @@ class Uploads:
         Raises StoreUnavailableError, or ReferenceMissingError if its parts have left.
         """
         key, seconds = self._key(shared, namespace, upload.handle), upload.expires - self._clock()
-        note = _Note(
-            handle=upload.handle,
-            created=upload.created,
-            kind=upload.kind,
-            details=upload.details,
-            parts=upload.parts,
-        )
+        note = _Note(**{name: getattr(upload, name) for name in _Note.__struct_fields__})
         return await shared.put(
             self._area,
             key,
@@ -513,16 +507,8 @@ def _described(header: Header) -> Upload | None:
         note = msgspec.msgpack.decode(header.note, type=_Note)
     except msgspec.MsgspecError:
         return None
-    return Upload(
-        handle=note.handle,
-        digest=header.digest,
-        num_bytes=header.num_bytes,
-        expires=header.expires,
-        created=note.created,
-        kind=note.kind,
-        details=note.details,
-        parts=note.parts,
-    )
+    of_note = msgspec.structs.asdict(note)
+    return Upload(digest=header.digest, num_bytes=header.num_bytes, expires=header.expires, **of_note)
 
 
 def _mismatch(message: str) -> MediaError:

@@ -80,15 +80,9 @@ class ModelOptions(CallOptions, total=False):
     """The cache namespace of uuids and uploads."""
 
 
-class CountOptions(ModelOptions, total=False):
-    """Options of `count_tokens`, as in `ChatOptions`: those that change the prompt."""
+class ConversationOptions(ModelOptions, total=False):
+    """Options of calls with conversations."""
 
-    tools: Sequence[chat_pb2.Tool | Mapping[str, Any]]
-    """The tools that the model may call, also as OpenAI's JSON."""
-    tool_choice: chat_pb2.ToolChoice | Literal["none", "auto", "required"] | Mapping[str, Any]
-    """Whether and which tool is called."""
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-    """How long the model thinks, for models whose chat template supports it."""
     add_generation_prompt: bool
     continue_final_message: bool
     chat_template_kwargs: Mapping[str, Any]
@@ -99,6 +93,17 @@ class CountOptions(ModelOptions, total=False):
     """Defaults for resizing and sampling the conversation's media."""
 
 
+class CountOptions(ConversationOptions, total=False):
+    """Options of `count_tokens`, as in `ChatOptions`: those that change the prompt."""
+
+    tools: Sequence[chat_pb2.Tool | Mapping[str, Any]]
+    """The tools that the model may call, also as OpenAI's JSON."""
+    tool_choice: chat_pb2.ToolChoice | Literal["none", "auto", "required"] | Mapping[str, Any]
+    """Whether and which tool is called."""
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+    """How long the model thinks, for models whose chat template supports it."""
+
+
 class QuoteOptions(CountOptions, total=False):
     """Options of `count_tokens`."""
 
@@ -106,7 +111,7 @@ class QuoteOptions(CountOptions, total=False):
     """Whether the answer tells what the request would cost now: tokens of each part, what is cached, the time."""
 
 
-class EmbedOptions(ModelOptions, total=False):
+class EmbedOptions(ConversationOptions, total=False):
     """Options of `embed`. Those without a comment are documented in glimpse/v1/embedding.proto."""
 
     dimensions: int
@@ -115,12 +120,6 @@ class EmbedOptions(ModelOptions, total=False):
     pooling: Literal["last_token", "mean", "token"]
     """Which hidden states become the embedding. Default: the checkpoint's choice."""
     add_special_tokens: bool
-    add_generation_prompt: bool
-    continue_final_message: bool
-    chat_template_kwargs: Mapping[str, Any]
-    """Further variables of the chat template."""
-    media_io_options: content_pb2.MediaIoOptions | Mapping[str, Any]
-    media_processor_options: content_pb2.MediaProcessorOptions | Mapping[str, Any]
     priority: int
     user: str
 
@@ -214,15 +213,10 @@ class CompletionOptions(GenerationOptions, total=False):
     """Whether texts begin with the tokenizer's tokens for that."""
 
 
-class TokenizeOptions(ModelOptions, total=False):
-    """Options of `tokenize`; those of conversations are as in `CountOptions`."""
+class TokenizeOptions(ConversationOptions, total=False):
+    """Options of `tokenize`; those of the template are for conversations."""
 
     tools: Sequence[chat_pb2.Tool | Mapping[str, Any]]
-    add_generation_prompt: bool
-    continue_final_message: bool
-    chat_template_kwargs: Mapping[str, Any]
-    media_io_options: content_pb2.MediaIoOptions | Mapping[str, Any]
-    media_processor_options: content_pb2.MediaProcessorOptions | Mapping[str, Any]
     add_special_tokens: bool
     """Whether a text begins with the tokenizer's tokens for that."""
     return_token_strs: bool
