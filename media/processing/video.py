@@ -91,6 +91,16 @@ class Video:
             return None
         return (self.frame_seconds[-1] - self.frame_seconds[0]) / (len(self.frame_seconds) - 1)
 
+    def times(self, fps: float, most: float) -> list[float]:
+        """Returns the seconds of each frame as prompts tell them.
+
+        Args:
+            fps: rate of frames that have no times.
+            most: what later times are written as: requests may set any frame rate, and those would have many digits.
+        """
+        seconds = self.frame_seconds or [index / fps for index in range(len(self.pixels))]
+        return [min(each, most) for each in seconds]
+
 
 def video_processing(path: Path) -> VideoProcessing:
     """Reads Qwen's `video_preprocessor_config.json`; without one, the reference's defaults apply.

@@ -95,9 +95,8 @@ def _image_text(rows: int, columns: int) -> str:
 def _video_texts(video: Video) -> list[str]:
     """Returns the text before the first frame, and the text of each frame with that before the next one."""
     num_frames = len(video.pixels)
-    times = video.frame_seconds or tuple(index / _DEFAULT_FPS for index in range(num_frames))
-    seconds = [int(min(time, _MAX_SECONDS)) for time in times]
-    whole = times[-1] if video.duration_seconds is None else video.duration_seconds
+    seconds = [int(time) for time in video.times(_DEFAULT_FPS, _MAX_SECONDS)]
+    whole = seconds[-1] if video.duration_seconds is None else video.duration_seconds
     duration = timedelta(seconds=int(min(whole, _MAX_SECONDS)))
     intro = (
         f"You are provided the following series of {in_words(num_frames)} frames from a {duration} [H:MM:SS] video.\n"

@@ -70,6 +70,14 @@ def around_runs(literals: Iterable[Iterable[int]], num_tokens: int) -> tuple[Pie
     return (first, *(piece for literal in others for piece in (num_tokens, literal)))
 
 
+def marked_runs(
+    start: Iterable[int], end: Iterable[int], texts: Iterable[Iterable[int]], num_tokens: int
+) -> tuple[Piece, ...]:
+    """Returns pieces that have runs between two marks, and these texts between each run and the next."""
+    start, end = tuple(start), tuple(end)
+    return around_runs([start, *((*end, *text, *start) for text in texts), end], num_tokens)
+
+
 def one_run(kind: MediaKind, num_tokens: int, *, mrope_time_interval: float = 1.0) -> TokenLayout:
     """Returns the layout of a medium that has nothing but placeholder tokens."""
     return TokenLayout(kind=kind, pieces=(num_tokens,), mrope_time_interval=mrope_time_interval)

@@ -1,12 +1,12 @@
 """Media of Gemma 4: how they are processed, and their tokens in a prompt."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.checkpoint.families.spec import LargestMedium
-from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, around_runs
+from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, marked_runs
 from glimpse.engine.checkpoint.model_config.encoders import Gemma4VisionConfig, PixelsConfig, WaveConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.media.kind import MediaKind
@@ -152,17 +152,13 @@ def layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
 
 
 def _video_layout(video: Video, context: LayoutContext, encoder: _Vision) -> TokenLayout:
-    num_frames, rows, columns = video.grid
+    _, rows, columns = video.grid
     num_tokens = rows * columns // encoder.pool_size**2
-    first, *others = _stamps(video.frame_seconds or [index / _DEFAULT_FPS for index in range(num_frames)])
-    start, end = encoder.start_token_id, encoder.end_token_id
-    literals = [[start], *((end, *context.encode(f" {stamp} "), start) for stamp in others), [end]]
-    return TokenLayout(kind=video.kind, leading=f"{first} ", pieces=around_runs(literals, num_tokens))
-
-
-def _stamps(times: Sequence[float]) -> list[str]:
-    """Returns times in seconds as minutes and whole seconds."""
-    return ["{:02d}:{:02d}".format(*divmod(int(min(time, _MAX_SECONDS)), 60)) for time in times]
+    times = video.times(_DEFAULT_FPS, _MAX_SECONDS)
+    first, *others = ("{:02d}:{:02d}".format(*divmod(int(time), 60)) for time in times)
+    texts = (context.encode(f" {stamp} ") for stamp in others)
+    pieces = marked_runs([encoder.start_token_id], [encoder.end_token_id], texts, num_tokens)
+    return TokenLayout(kind=video.kind, leading=f"{first} ", pieces=pieces)
 
 
 def embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple[int, ...]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.checkpoint.families.grounding import TextForm
 from glimpse.engine.checkpoint.families.qwen.qwen2_vl import (
-    DEFAULT_SECONDS_PER_FRAME,
-    MAX_SECONDS_PER_FRAME,
+    DEFAULT_FPS,
+    MAX_SECONDS,
     check_output_width,
     embedding_merge_size,
     largest_medium,
@@ -21,12 +21,12 @@ from glimpse.engine.checkpoint.families.qwen.qwen2_vl import (
 )
 from glimpse.engine.checkpoint.families.reading.fields import mrope_section_of, require, rope_of, text_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec
-from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, around_runs, one_run
+from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, marked_runs, one_run
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import GlmVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.frame_sampling import MAX_FRAMES, ClockSampling, DurationSampling
+from glimpse.media.processing.frame_sampling import ClockSampling, DurationSampling
 from glimpse.media.processing.image import ImageProcessing, image_processing
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.preprocessor import positive
@@ -61,8 +61,6 @@ _VOLUMES = SmartResize(min_pixels=112 * 112, max_pixels=15_000 * 28 * 28)
 """Bounds of the reference, on the pixels of all frames of an image: it is repeated to fill a patch."""
 IMAGE_TEXT = "<|begin_of_image|><|image|><|end_of_image|>"
 _VIDEO = "<|video|>"
-_MAX_SECONDS = MAX_SECONDS_PER_FRAME * MAX_FRAMES
-"""Requests may set any frame rate; a later time would have many digits."""
 
 
 def read_decoder(config: Mapping[str, Any], defaults: Mapping[str, Any], *, qkv_bias: bool) -> TextConfig:
@@ -165,16 +163,11 @@ def _layout(medium: "Medium", context: LayoutContext, *, write_time: Callable[[f
     num_tokens = grid_h * grid_w // vision.spatial_merge_size**2
     if not isinstance(medium, Video):
         return one_run(medium.kind, grid_t * num_tokens)
-    start, end = (tuple(context.encode(mark)) for mark in ("<|begin_of_image|>", "<|end_of_image|>"))
-    *others, last = map(write_time, _patch_seconds(medium, vision.temporal_patch_size))
-    pieces = around_runs([start, *((*end, *context.encode(text), *start) for text in others), end], num_tokens)
+    start, end = map(context.encode, ("<|begin_of_image|>", "<|end_of_image|>"))
+    # The time of a temporal patch is that of its first frame.
+    *others, last = map(write_time, medium.times(DEFAULT_FPS, MAX_SECONDS)[:: vision.temporal_patch_size])
+    pieces = marked_runs(start, end, map(context.encode, others), num_tokens)
     return TokenLayout(kind=medium.kind, pieces=pieces, trailing=last)
-
-
-def _patch_seconds(video: Video, depth: int) -> list[float]:
-    """Returns the time of the first frame of each temporal patch. Of frames without times, two are in a second."""
-    times = video.frame_seconds or [index * DEFAULT_SECONDS_PER_FRAME for index in range(len(video.pixels))]
-    return [min(seconds, _MAX_SECONDS) for seconds in times[::depth]]
 
 
 _GROUNDING = (TextForm(pattern=re.compile(r"<\|begin_of_box\|>\s*(?P<box>[\[(<{][^|]*)<\|end_of_box\|>"), scale=1000),)

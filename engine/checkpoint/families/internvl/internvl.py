@@ -11,7 +11,7 @@ from glimpse.engine.checkpoint.families.reading.preprocessor import check_square
 from glimpse.engine.checkpoint.families.reading.rows import whole
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.text import nested_decoder
-from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, around_runs
+from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, marked_runs
 from glimpse.engine.checkpoint.model_config.decoder import TextConfig
 from glimpse.engine.checkpoint.model_config.encoders import InternVisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
@@ -149,13 +149,12 @@ def video_processing(side: int) -> VideoProcessing:
 def layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
     """Lays out the tokens of an image, all tiles in one run, or of a video, whose frames text numbers."""
     run = context.model.encoder_as(InternVisionConfig).num_tile_tokens
-    start, end = (tuple(context.encode(mark)) for mark in ("<img>", "</img>"))
+    marks = context.encode("<img>"), context.encode("</img>")
     if medium.kind is MediaKind.IMAGE:
         rows, columns = medium.grid[:2]
-        return TokenLayout(kind=medium.kind, pieces=(start, run * num_tiles(rows, columns), end))
+        return TokenLayout(kind=medium.kind, pieces=marked_runs(*marks, (), run * num_tiles(rows, columns)))
     others = (context.encode(f"\nFrame{number}: ") for number in range(2, medium.grid[0] + 1))
-    pieces = around_runs([start, *((*end, *text, *start) for text in others), end], run)
-    return TokenLayout(kind=medium.kind, leading="Frame1: ", pieces=pieces)
+    return TokenLayout(kind=medium.kind, leading="Frame1: ", pieces=marked_runs(*marks, others, run))
 
 
 def embedding_grid(config: ModelConfig, kind: MediaKind, num_rows: int) -> tuple[int, ...]:

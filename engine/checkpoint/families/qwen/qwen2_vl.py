@@ -17,6 +17,7 @@ from glimpse.engine.checkpoint.model_config.encoders import VisionConfig, Window
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
+from glimpse.media.processing.frame_sampling import MAX_FRAMES
 from glimpse.media.processing.image import image_processing
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.video import Video, video_processing
@@ -24,10 +25,12 @@ from glimpse.media.processing.video import Video, video_processing
 if TYPE_CHECKING:
     from glimpse.media.medium import Medium
 
-DEFAULT_SECONDS_PER_FRAME = 0.5
+DEFAULT_FPS = 2.0
 """For videos without timestamps: Qwen's own tools sample two frames per second."""
 MAX_SECONDS_PER_FRAME = 3600.0
 """Requests may set any frame rate; a larger interval would make positions indistinguishable."""
+MAX_SECONDS = MAX_SECONDS_PER_FRAME * MAX_FRAMES
+"""The latest time that is written."""
 
 SLOT_TEXTS: Mapping[MediaKind, str] = {
     kind: f"<|vision_start|><|{kind}_pad|><|vision_end|>" for kind in (MediaKind.IMAGE, MediaKind.VIDEO)
@@ -152,7 +155,7 @@ def _mrope_time_interval(medium: "Medium", vision: VisionConfig) -> float:
     if medium.kind is not MediaKind.VIDEO or vision.tokens_per_second is None:
         return 1.0
     seconds = medium.seconds_per_frame if isinstance(medium, Video) else None
-    seconds = DEFAULT_SECONDS_PER_FRAME if seconds is None else min(seconds, MAX_SECONDS_PER_FRAME)
+    seconds = 1 / DEFAULT_FPS if seconds is None else min(seconds, MAX_SECONDS_PER_FRAME)
     return vision.tokens_per_second * vision.temporal_patch_size * seconds
 
 

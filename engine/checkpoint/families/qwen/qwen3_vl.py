@@ -1,17 +1,16 @@
 """Qwen3-VL (arXiv 2511.21631): dense checkpoints, and those with experts."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.checkpoint.families.qwen.qwen2_vl import (
-    DEFAULT_SECONDS_PER_FRAME,
+    DEFAULT_FPS,
     JSON_BOXES,
-    MAX_SECONDS_PER_FRAME,
-    SLOT_TEXTS,
+    MAX_SECONDS,
+    QWEN2_VL,
     check_output_width,
-    embedding_merge_size,
-    largest_medium,
     shared_fields,
 )
 from glimpse.engine.checkpoint.families.reading.chatml import QWEN3_VL_TEMPLATE
@@ -22,13 +21,12 @@ from glimpse.engine.checkpoint.families.reading.fields import (
     rope_of,
     text_config,
 )
-from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, RerankQuestion
-from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, around_runs, one_run
+from glimpse.engine.checkpoint.families.spec import FamilyConfig, RerankQuestion
+from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, marked_runs, one_run
 from glimpse.engine.checkpoint.model_config.encoders import Qwen3VisionConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.frame_sampling import MAX_FRAMES
 from glimpse.media.processing.image import image_processing
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.smart_resize import SmartResize
@@ -52,9 +50,6 @@ _VISION_DEFAULTS: Mapping[str, Any] = {
 }
 """Defaults for fields that checkpoints may leave out (transformers, models/qwen3_vl/configuration_qwen3_vl.py)."""
 
-
-MAX_SECONDS = MAX_SECONDS_PER_FRAME * MAX_FRAMES
-"""Requests may set any frame rate; a later time would have many digits."""
 
 _IMAGES = SmartResize(patch_size=16, min_pixels=64 * 32 * 32, max_pixels=1280 * 32 * 32)
 """Sizes of images by default: the published minimum, and as many tokens as for Qwen2-VL at most."""
@@ -128,7 +123,7 @@ def layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
         return one_run(medium.kind, grid_t * num_tokens)
     start, end = (tuple(context.encode(mark)) for mark in ("<|vision_start|>", "<|vision_end|>"))
     first, *others = (f"<{seconds:.1f} seconds>" for seconds in patch_seconds(medium, vision.temporal_patch_size))
-    pieces = around_runs([start, *((*end, *context.encode(time), *start) for time in others), end], num_tokens)
+    pieces = marked_runs(start, end, map(context.encode, others), num_tokens)
     return TokenLayout(kind=medium.kind, leading=first, pieces=pieces, prefix=start, suffix=end)
 
 
@@ -141,26 +136,20 @@ def patch_seconds(video: Video, depth: int) -> list[float]:
     """Returns the time of each temporal patch: the mean of its first and last frame's.
 
     Args:
-        video: if its frames have no times, two in a second are assumed, as Qwen's own tools do.
         depth: frames per patch; the last frame is repeated to fill it.
     """
-    num_frames = len(video.pixels)
-    times = video.frame_seconds or [index * DEFAULT_SECONDS_PER_FRAME for index in range(num_frames)]
-    seconds = [min(time, MAX_SECONDS) for time in times]
-    firsts = range(0, num_frames, depth)
-    return [(seconds[first] + seconds[min(first + depth, num_frames) - 1]) / 2 for first in firsts]
+    seconds = video.times(DEFAULT_FPS, MAX_SECONDS)
+    firsts = range(0, len(seconds), depth)
+    return [(seconds[first] + seconds[min(first + depth, len(seconds)) - 1]) / 2 for first in firsts]
 
 
-QWEN3_VL = FamilySpec(
+QWEN3_VL = replace(
+    QWEN2_VL,
     read_config=_read_config,
-    module="qwen_vl",
     fallback_template=QWEN3_VL_TEMPLATE,
-    slot_texts=SLOT_TEXTS,
-    slots_in_lines=False,
+    tool_template=None,
     read_media=read_media,
     layout=layout,
-    largest_medium=largest_medium,
-    embedding_merge_size=embedding_merge_size,
     grounding=(JSON_BOXES,),  # thousandths again (cookbooks/2d_grounding.ipynb and spatial_understanding.ipynb)
     embedding_kinds=frozenset({MediaKind.IMAGE}),  # those of videos have no times
     rerank_question=RerankQuestion(  # of Qwen3-VL-Reranker's model card

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glimpse.engine.checkpoint.families.qwen.qwen2_vl import DEFAULT_SECONDS_PER_FRAME
+from glimpse.engine.checkpoint.families.qwen.qwen2_vl import DEFAULT_FPS
 from glimpse.engine.checkpoint.families.registry import family_of, load_model_config
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
@@ -78,7 +78,7 @@ def test_qwen2_5_vl_places_frames_by_their_time(tmp_path: Path) -> None:
     per_second = config.vision.tokens_per_second * config.vision.temporal_patch_size
     assert layout(video, config).mrope_time_interval == per_second * 0.25
     timeless = embedding(MediaKind.VIDEO, (2, 4, 6), 12)
-    assert layout(timeless, config).mrope_time_interval == per_second * DEFAULT_SECONDS_PER_FRAME
+    assert layout(timeless, config).mrope_time_interval == per_second / DEFAULT_FPS
     assert layout(embedding(MediaKind.IMAGE, (1, 4, 6), 6), config).mrope_time_interval == 1
 
 
