@@ -1,4 +1,4 @@
-"""Lua scripts that Redis runs atomically."""
+"""Lua scripts that Redis runs atomically, and how it gets what is too large for one command of them."""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,6 +8,15 @@ from typing import Any
 from redis.exceptions import NoScriptError
 
 from glimpse.media.shared.link import Client
+
+_STAGED_MILLISECONDS = 60_000
+"""Lifetime of the chunks of a value that is being written."""
+
+
+async def stage(client: Client, staged: str, index: int, chunk: bytes | memoryview) -> None:
+    """Stores a chunk of a value under a key that a script then takes."""
+    await client.execute_command("HSET", staged, index, chunk)
+    await client.execute_command("PEXPIRE", staged, _STAGED_MILLISECONDS)
 
 
 class Script:

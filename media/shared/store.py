@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,7 +20,7 @@ import msgspec
 from glimpse.media.shared.address import StoreAddress
 from glimpse.media.shared.keys import Area, StoreKeys
 from glimpse.media.shared.link import COMMAND_SECONDS, PROBE_SECONDS, Client, RedisLink
-from glimpse.media.shared.script import Script
+from glimpse.media.shared.script import Script, stage
 from glimpse.media.shared.values import (
     CHUNK_BYTES,
     OVERHEAD_BYTES,
@@ -33,8 +34,6 @@ ResultT = TypeVar("ResultT")
 
 _OVERLAP_MICROSECONDS = 60_000_000
 """A replica that takes a failed Redis' place may lack what was announced last, and announce at those times again."""
-_STAGED_MILLISECONDS = 60_000
-"""Lifetime of the chunks of a value that is being written."""
 _REMOVAL_MILLISECONDS = 3_600_000
 """How long replicas that were disconnected can learn of a removal."""
 _PURGE_MILLISECONDS = 30 * 24 * 3_600_000
@@ -169,7 +168,8 @@ class SharedStore:
         if is_stored:
             staged = self.keys.staged(secrets.token_hex(16))
             for index, start in enumerate(range(0, len(view), CHUNK_BYTES)):
-                await self._stage(staged, index, view[start : start + CHUNK_BYTES])
+                chunk = view[start : start + CHUNK_BYTES]
+                await self._call(partial(stage, staged=staged, index=index, chunk=chunk))
             encoded = msgspec.msgpack.encode(header)
             arguments = [encoded, size, max(int(seconds * 1000), 1), limit, own_limit, int(len(view) > 0), order]
             keys, outcome = [staged, key, *self.keys.indexes(area), *refers_to], _MUST_REMOVE_MORE
@@ -292,13 +292,6 @@ class SharedStore:
         except StoreUnavailableError:
             self.observe(Outcome.FAILED)
             raise
-
-    async def _stage(self, staged: str, index: int, chunk: memoryview) -> None:
-        async def send(client: Client) -> None:
-            await client.execute_command("HSET", staged, index, chunk)
-            await client.execute_command("PEXPIRE", staged, _STAGED_MILLISECONDS)
-
-        await self._call(send)
 
     async def _chunk(self, key: str, index: int) -> bytes | None:
         return await self._call(lambda client: client.execute_command("HGET", key, index))

@@ -3,17 +3,16 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from glimpse.media.shared.address import StoreAddress
 from glimpse.media.shared.link import Client, RedisLink
-from glimpse.media.shared.script import Script
+from glimpse.media.shared.script import Script, stage
 from glimpse.media.shared.values import StoreUnavailableError
 from glimpse.server.batches.record import BatchRecord, Kind
 from glimpse.server.batches.store import StoredBatch, decode, encode, end_of
 
-_STAGED_MILLISECONDS = 60_000
-"""Lifetime of a file of requests that is being written."""
 _LINES_AT_ONCE = 64
 """Results that are read at once: for about a millisecond Redis does nothing else."""
 
@@ -31,7 +30,7 @@ class RedisStore:
     async def add(self, record: BatchRecord, chunks: Sequence[bytes], *, max_bytes: int) -> bool:
         staged = f"{self._prefix}staged:{secrets.token_hex(16)}"
         for number, chunk in enumerate(chunks):
-            await self._run(lambda client, number=number, chunk=chunk: _stage(client, staged, number, chunk))
+            await self._run(partial(stage, staged=staged, index=number, chunk=chunk))
         size = sum(map(len, chunks))
         arguments = [record.namespace, record.created_at, end_of(record), encode(record), staged, size, max_bytes]
         outcome = await self._change("add", record.batch_id, *arguments)
@@ -121,8 +120,3 @@ class RedisStore:
     async def _probe(self, client: Client) -> None:
         """Shows whether Redis takes writes."""
         await client.delete(self._key("probe"))
-
-
-async def _stage(client: Client, staged: str, number: int, chunk: bytes) -> None:
-    await client.execute_command("HSET", staged, number, chunk)
-    await client.execute_command("PEXPIRE", staged, _STAGED_MILLISECONDS)
