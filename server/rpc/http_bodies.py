@@ -81,9 +81,8 @@ async def collect(chunks: AsyncIterator[HttpBody], reservation: BodyReservation,
     num_bytes = 0
     refusal: tuple[str, str] | None = None
     while (chunk := await body.next()) is not None and num_bytes <= 2 * max_bytes:
-        _check_content_type(chunk.content_type, is_first=num_bytes == 0)
+        refusal = refusal or _refusal(reservation, chunk, num_bytes, max_bytes)
         num_bytes += len(chunk.data)
-        refusal = refusal or _refusal(reservation, len(chunk.data), num_bytes, max_bytes)
         if refusal is None:
             kept.append(chunk.data)
         else:
@@ -122,13 +121,14 @@ def _paced(chunks: AsyncIterator[HttpBody]) -> PacedBody[HttpBody]:
 
 
 def _refusal(
-    reservation: BodyReservation, num_bytes: int, num_all_bytes: int, max_bytes: int
+    reservation: BodyReservation, chunk: HttpBody, num_bytes_before: int, max_bytes: int
 ) -> tuple[str, str] | None:
     """Returns message and reason if a chunk is refused. Reserves its bytes otherwise."""
-    if num_all_bytes > max_bytes:
+    if num_bytes_before + len(chunk.data) > max_bytes:
         return f"The body is larger than {max_bytes} bytes.", "request_too_large"
     try:
-        reservation.reserve(num_bytes)
+        _check_content_type(chunk.content_type, is_first=num_bytes_before == 0)
+        reservation.reserve(len(chunk.data))
     except InvalidRequest as error:
         return error.message, error.reason
     return None

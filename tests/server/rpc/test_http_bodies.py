@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 import pytest
 from google.api.httpbody_pb2 import HttpBody
 
+from glimpse.media.cache.fair_share import FairCapacity
+from glimpse.server.call.body_budget import BodyReservation
 from glimpse.server.errors import InvalidRequest
-from glimpse.server.rpc.http_bodies import MIN_BYTES_PER_SECOND, PacedBody, encoded_body
+from glimpse.server.rpc.http_bodies import MIN_BYTES_PER_SECOND, PacedBody, collect, encoded_body
 
 
 @pytest.fixture(autouse=True)
@@ -53,3 +55,18 @@ async def test_a_slow_body_that_keeps_the_rate_is_read_whole():
 def test_responses_are_encoded_as_protobuf_does(num_bytes: int):
     body = HttpBody(content_type="text/event-stream", data=bytes(num_bytes))
     assert encoded_body(body.content_type, body.data) == body.SerializeToString()
+
+
+async def test_a_body_of_another_type_is_read_before_it_is_refused() -> None:
+    """A client that sends its whole body before it reads would see a closed connection."""
+    pieces, reservation = [HttpBody(data=bytes(100)) for _ in range(10)], BodyReservation(FairCapacity(), "a")
+
+    async def chunks() -> AsyncIterator[HttpBody]:
+        while pieces:
+            yield pieces.pop()
+
+    with pytest.raises(
+        InvalidRequest, match=r"^The body must be application/json, but the request has no content type"
+    ):
+        await collect(chunks(), reservation, max_bytes=1000)
+    assert (len(pieces), reservation.num_bytes) == (0, 0)
