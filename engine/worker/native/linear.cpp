@@ -43,12 +43,12 @@ thread_local Buffer own_buffers[3], sums_buffer, unpacked_buffer;
 bool is_replicated(int64_t rows) { return rows <= kReplicatedRows; }
 
 void multiply(const Kernels& kernels, const Activations& x, const Weight& weight, const Adaptation& adaptation,
-              const Output& output) {
+              const Output& output, WorkQueue& queue) {
   if (adaptation) {
     adaptation.shrink(x, streamed_ahead_bytes(x.rows()));
 #pragma omp barrier
   }
-  Multiplication(kernels, x, weight, adaptation, output, sums_buffer, unpacked_buffer).run();
+  Multiplication(kernels, x, weight, adaptation, output, queue, sums_buffer, unpacked_buffer).run();
 }
 
 Output to_rows(const Weight& weight, float* wide, bf16* narrow, const void* residual, int32_t activation) {
@@ -58,8 +58,10 @@ Output to_rows(const Weight& weight, float* wide, bf16* narrow, const void* resi
   return output;
 }
 
-// This thread's rows of the input.
-void lay_out(const Activations& x, const void* input, int64_t count, const Norm* norm, const int64_t* order = nullptr) {
+// This thread's rows of the input. Products of many rows come after a barrier, and take panels of full queues.
+void lay_out(const Activations& x, const void* input, int64_t count, const Norm* norm, TeamBuffers& buffers,
+             const int64_t* order = nullptr) {
+  for (WorkQueue& queue : buffers.panels) queue.refill();
   Range rows = is_replicated(x.rows()) ? Range{0, x.rows()} : share(x.rows());
   for (int64_t row = rows.begin; row < rows.end; ++row) x.lay_out(row, order ? order[row] : row, input, count, norm);
 }
@@ -94,20 +96,20 @@ void reserve(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers) {
 
 void run_in_team(const Kernels& kernels, const Linear& linear, TeamBuffers& buffers) {
   const Activations input = input_of(kernels, *linear.weight, linear.rows, buffers);
-  lay_out(input, linear.x, linear.weight->in_features, linear.norm);
+  lay_out(input, linear.x, linear.weight->in_features, linear.norm, buffers);
   if (!is_replicated(linear.rows)) {
 #pragma omp barrier
   }
   const Adaptation adaptation(kernels, *linear.weight, linear.added, linear.adapted, buffers.adapted);
   multiply(kernels, input, *linear.weight, adaptation,
-           to_rows(*linear.weight, linear.wide, linear.narrow, linear.residual, linear.activation));
+           to_rows(*linear.weight, linear.wide, linear.narrow, linear.residual, linear.activation), buffers.panels[0]);
 }
 
 void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers) {
   const Activations input = input_of(kernels, *mlp.first, mlp.rows, buffers);
   const Activations inner(kernels, *mlp.second, mlp.rows, buffers.inner);
   const Range own = share(mlp.rows);
-  lay_out(input, mlp.x, mlp.first->in_features, mlp.norm, mlp.order);
+  lay_out(input, mlp.x, mlp.first->in_features, mlp.norm, buffers, mlp.order);
   for (int64_t row = own.begin; row < own.end; ++row) inner.clear_padding(row, mlp.second->in_features);
   // The first product writes to the tile where the padding begins.
   if (!is_replicated(mlp.rows) || mlp.second->in_features % kTileInputs != 0) {
@@ -116,7 +118,7 @@ void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers) {
   const Adaptation first(kernels, *mlp.first, mlp.first_added, mlp.adapted, buffers.adapted);
   const Adaptation second(kernels, *mlp.second, mlp.second_added, mlp.adapted, buffers.adapted);
   multiply(kernels, input, *mlp.first, first,
-           {inner.tiles(), inner.num_tiles(), nullptr, nullptr, nullptr, nullptr, mlp.activation});
+           {inner.tiles(), inner.num_tiles(), nullptr, nullptr, nullptr, nullptr, mlp.activation}, buffers.panels[0]);
 #pragma omp barrier
   if (inner.has_integers()) {
     inner.make_integers(own);
@@ -125,7 +127,8 @@ void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers) {
   const bool is_wide = mlp.second->dtype == kFloat32;
   float* wide = is_wide && !mlp.wide ? static_cast<float*>(mlp.y) : mlp.wide;
   bf16* narrow = wide ? nullptr : static_cast<bf16*>(mlp.y);
-  multiply(kernels, inner, *mlp.second, second, to_rows(*mlp.second, wide, narrow, mlp.residual, kIdentity));
+  multiply(kernels, inner, *mlp.second, second, to_rows(*mlp.second, wide, narrow, mlp.residual, kIdentity),
+           buffers.panels[1]);
 }
 
 }  // namespace glimpse

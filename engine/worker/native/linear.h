@@ -4,12 +4,14 @@
 #include "activations.h"
 #include "adaptation.h"
 #include "kernels.h"
+#include "team.h"
 
 namespace glimpse {
 
 // Buffers that a team shares in a product. The product after it may use them once all threads have finished.
 struct TeamBuffers {
   Buffer input[3], inner[3], experts, adapted;
+  WorkQueue panels[2];  // of a product, and of the one after it in an MLP
 };
 
 // y = activation(norm(x) Wᵀ + b) + residual, where W is another one for rows with adapters

@@ -45,14 +45,14 @@ bool unpacks_for_vectors();
 // Blocks of many rows begin with a group of activations.
 static_assert(kCachedBytes / kStepBytes % kGroupSteps == 0 && kPanelBytes / kStepBytes % kGroupSteps == 0);
 
-// Each thread reads consecutive panels.
+// Each thread reads consecutive panels: its share, or those of many rows that it takes.
 class Multiplication {
  public:
   // `sums` and `unpacked` are this thread's.
   Multiplication(const Kernels& kernels, const Activations& x, const Weight& weight, const Adaptation& adaptation,
-                 const Output& output, Buffer& sums, Buffer& unpacked)
-      : kernels_(kernels), x_(x), weight_(weight), adaptation_(adaptation), panels_(share(num_panels(weight))),
-        unpack_(choose_unpacking()), together_(choose_together()),
+                 const Output& output, WorkQueue& queue, Buffer& sums, Buffer& unpacked)
+      : kernels_(kernels), x_(x), weight_(weight), adaptation_(adaptation), queue_(queue),
+        panels_(share(num_panels(weight))), unpack_(choose_unpacking()), together_(choose_together()),
         blocking_(choose_blocking(panels_.end - panels_.begin)), num_blocks_(blocking_.rows / x.block_rows()),
         whole_(blocking_.steps >= x.num_steps()), added_(adaptation ? std::max(num_sums(), blocking_.panels) : 0),
         sums_(reinterpret_cast<float*>(sums.reserve((added_ + num_sums()) * kSumsBytes))),
@@ -61,20 +61,36 @@ class Multiplication {
 
   void run() {
     if (kernels_.begin) kernels_.begin(x_.tile_rows(), x_.tile_row_bytes());
-    for (int64_t row = 0; row < x_.rows(); row += blocking_.rows) {
-      Range rows{row, std::min(row + blocking_.rows, x_.rows())};
-      for (int64_t panel = panels_.begin; panel < panels_.end; panel += blocking_.panels) {
-        Range group{panel, std::min(panel + blocking_.panels, panels_.end)};
-        if (has_one_block()) multiply_one_block(group);
-        else if (has_few_blocks()) multiply_few_blocks(panel);
-        else multiply_many(rows, group);
+    const int64_t num_blocks = ceil_div(x_.rows(), blocking_.rows), width = num_panels(weight_);
+    for (int64_t block = 0; !takes_panels() && block < num_blocks; ++block) multiply_with_rows_of(block);
+    for (Range taken = take(num_blocks * width); taken.begin < taken.end; taken = take(num_blocks * width))
+      for (int64_t block = taken.begin / width; block * width < taken.end; ++block) {
+        panels_ = {std::max<int64_t>(taken.begin - block * width, 0), std::min(taken.end - block * width, width)};
+        multiply_with_rows_of(block);
       }
-      kernels_.finish(finishing_);
-    }
     if (kernels_.end) kernels_.end();
   }
 
  private:
+  // Whether threads take panels as they finish others. The memory, which bounds fewer rows, is read in order fastest;
+  // matrix units finish one block while they multiply the next.
+  bool takes_panels() const { return x_.rows() > kTileRows && !kernels_.matrix_units; }
+
+  // The next of all blocks' panels; none if each thread has its share.
+  Range take(int64_t count) { return takes_panels() ? queue_.take(count, blocking_.panels) : Range{0, 0}; }
+
+  // Multiplies `panels_` with a block of `blocking_.rows` rows.
+  void multiply_with_rows_of(int64_t block) {
+    const Range rows{block * blocking_.rows, std::min((block + 1) * blocking_.rows, x_.rows())};
+    for (int64_t panel = panels_.begin; panel < panels_.end; panel += blocking_.panels) {
+      const Range group{panel, std::min(panel + blocking_.panels, panels_.end)};
+      if (has_one_block()) multiply_one_block(group);
+      else if (has_few_blocks()) multiply_few_blocks(panel);
+      else multiply_many(rows, group);
+    }
+    kernels_.finish(finishing_);
+  }
+
   // Vector units unpack integers of a few rows' panels in the time that memory takes.
   Unpack choose_unpacking() const {
     const bool in_vectors = x_.has_integers() && !x_.has_group_tiles();
@@ -263,7 +279,8 @@ class Multiplication {
   const Activations& x_;
   const Weight& weight_;
   const Adaptation& adaptation_;
-  Range panels_;
+  WorkQueue& queue_;
+  Range panels_;      // this thread's
   Unpack unpack_;     // of parts of panels, before they are multiplied with all rows; null: none
   int64_t together_;  // panels that are multiplied together, 1 or 2
   Blocking blocking_;

@@ -131,7 +131,7 @@ def test_products_too_wide_for_the_cache(level: Level, bits: int, byte_inputs: b
 def test_products_do_not_depend_on_the_cache_and_on_what_is_widened_there(level: Level, bits: int):
     library, linear = load_library(), packed(make(512, 96, 128, bits=bits), level)
     x, products = random(70, 512, seed=2).bfloat16(), []
-    for unpacks, l2_bytes in ((False, 0), (True, 0), (True, 256 << 10)):
+    for unpacks, l2_bytes in ((False, 0), (True, 256 << 10), (True, 0)):
         library.glimpse_set_unpacking(unpacks)
         library.glimpse_set_l2_cache(l2_bytes)
         products.append(linear(x))

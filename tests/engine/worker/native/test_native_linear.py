@@ -98,11 +98,26 @@ def test_products_do_not_depend_on_the_size_of_the_cache(level: Level, dtype: to
     """Blocks differ, but not the order of a sum."""
     library, linear = load_library(), make(Linear(2500, 300, bias=True), 0, dtype)
     native, x, products = packed(quantized(linear) if int8 else linear, level, dtype), rows(200, 2500, dtype), []
-    for l2_bytes in (0, 256 << 10, 512 << 10):
+    for l2_bytes in (256 << 10, 512 << 10, 0):
         library.glimpse_set_l2_cache(l2_bytes)
         products.append(torch.cat([native.compute(each, None, None, torch.float32) for each in (x, x[:100])]))
     assert torch.equal(products[0], products[1])
     assert torch.equal(products[0], products[2])
+
+
+@at_each_level
+@each_dtype
+@either_weights
+def test_products_do_not_depend_on_the_threads_that_take_panels(level: Level, dtype: torch.dtype, int8: bool):
+    linear = make(Linear(100, 300, bias=True), 0, dtype)
+    native, x, threads = packed(quantized(linear) if int8 else linear, level, dtype), rows(600, 100, dtype), {}
+    for count in (torch.get_num_threads(), 1, 3, 12):
+        torch.set_num_threads(count)
+        threads[count] = [native.compute(x[:num_rows], None, None, torch.float32) for num_rows in (17, 70, 600)]
+    own, *others = threads
+    torch.set_num_threads(own)
+    for count in others:
+        assert all(map(torch.equal, threads[count], threads[own]))
 
 
 @at_each_level
