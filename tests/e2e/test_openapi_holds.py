@@ -76,7 +76,6 @@ def test_responses_match_the_openapi_document(echo_stack: Stack, verb: str, path
         max_examples=max(1, round(NUM_EXAMPLES * WEIGHTS.get(path, 1) / NUM_SHARES)),
         derandomize=NUM_EXAMPLES <= 200,
         database=None,
-        deadline=None,
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
     )

@@ -198,7 +198,7 @@ async def test_sends_the_document_of_the_server(
 TEXTS = st.text(st.sampled_from('"\\{}[]:, /u0\n') | st.characters(codec="utf-8"), min_size=1, max_size=50)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(message=TEXTS, param=TEXTS)
 async def test_preserves_any_error_text(
     http: aiohttp.ClientSession, backend: Backend, message: str, param: str

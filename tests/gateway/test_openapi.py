@@ -143,7 +143,7 @@ def test_only_descriptions_need_source_information() -> None:
 
 
 @pytest.mark.parametrize("descriptor", _TYPES, ids=lambda descriptor: descriptor.name)
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_schemas_accept_what_the_codec_writes(descriptor: Descriptor, data: st.DataObject) -> None:
     document: Any = json.loads(encode(data.draw(messages(descriptor))))

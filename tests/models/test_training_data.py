@@ -53,7 +53,7 @@ def texts(sample: Sample) -> list[str]:
 
 
 @pytest.mark.parametrize("task", TASKS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=SEEDS, held_out=st.booleans())
 def test_check_accepts_the_training_answer(task: str, seed: int, held_out: bool) -> None:
     sample = draw(task, seed, held_out=held_out)
@@ -62,7 +62,7 @@ def test_check_accepts_the_training_answer(task: str, seed: int, held_out: bool)
 
 
 @pytest.mark.parametrize("task", TASKS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=SEEDS)
 def test_roles_alternate_and_the_last_answer_is_short(task: str, seed: int) -> None:
     sample = draw(task, seed)
@@ -76,7 +76,7 @@ def test_roles_alternate_and_the_last_answer_is_short(task: str, seed: int) -> N
 
 
 @pytest.mark.parametrize("task", TASKS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=SEEDS)
 def test_media_sizes_fit_the_model(task: str, seed: int) -> None:
     sample = draw(task, seed)
@@ -95,7 +95,7 @@ def test_media_sizes_fit_the_model(task: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=SEEDS)
 def test_objects_lie_inside_the_image(task: str, seed: int) -> None:
     for image in images(draw(task, seed)):
@@ -107,7 +107,6 @@ def test_objects_lie_inside_the_image(task: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("task", sorted(set(TASKS) - {"json", "tool", "schema"}))
-@settings(max_examples=100, deadline=None)
 @given(seed=SEEDS, held_out=st.booleans())
 def test_templates_are_filled_and_plurals_are_correct(task: str, seed: int, held_out: bool) -> None:
     for text in texts(draw(task, seed, held_out=held_out)):

@@ -38,7 +38,7 @@ def scene_of(seed: int, number: int) -> Scene:
     return draw_scene(rng, [draw_look(rng, sized=True) for _ in range(number)], own_cells=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=SEEDS, number=st.integers(1, 4))
 def test_things_do_not_overlap_and_lie_inside(seed: int, number: int) -> None:
     scene = scene_of(seed, number)
@@ -49,7 +49,7 @@ def test_things_do_not_overlap_and_lie_inside(seed: int, number: int) -> None:
     assert len({thing.cell for thing in scene.things}) == number
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=SEEDS, number=st.integers(1, 4))
 def test_centres_are_away_from_grid_lines(seed: int, number: int) -> None:
     scene = scene_of(seed, number)
@@ -59,7 +59,7 @@ def test_centres_are_away_from_grid_lines(seed: int, number: int) -> None:
         assert all(abs(column - line) > 0.15 and abs(row - line) > 0.15 for line in (1, 2))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=SEEDS, number=st.integers(1, 4))
 def test_small_and_large_are_clearly_different(seed: int, number: int) -> None:
     scene = scene_of(seed, number)
@@ -74,14 +74,14 @@ def test_small_and_large_are_clearly_different(seed: int, number: int) -> None:
                 assert thing.diameter >= LARGE[0] * side
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=SEEDS)
 def test_things_contrast_with_their_background(seed: int) -> None:
     scene = scene_of(seed, 3)
     assert all(scene.background.shows(thing.rgb) for thing in scene.things)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=SEEDS, colour=st.sampled_from(COLOURS), other=st.sampled_from(COLOURS))
 def test_different_colours_are_distinguishable(seed: int, colour: str, other: str) -> None:
     rng = sample_rng(seed)
@@ -122,7 +122,7 @@ def test_ring_has_a_hole() -> None:
     assert tuple(image.pixels[round(seen.cy), round(seen.cx)]) == (255, 255, 255)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=SEEDS, text=st.sampled_from(["7", "42", "CAT", "K9", "hello", "orange", "DRAGON12"]))
 def test_each_character_of_a_text_has_a_box(seed: int, text: str) -> None:
     ink = draw_ink(sample_rng(seed), text, 24)
@@ -132,7 +132,7 @@ def test_each_character_of_a_text_has_a_box(seed: int, text: str) -> None:
     assert all(-3 <= x0 < x1 <= ink.mask.width + 3 for x0, _, x1, _ in ink.boxes)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=SEEDS)
 def test_text_lies_inside_its_image(seed: int) -> None:
     rng = sample_rng(seed)

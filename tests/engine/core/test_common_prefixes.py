@@ -1,6 +1,6 @@
 """Prompts with a common prefix that arrive together: the prefix is computed once."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glimpse.engine.core.plan import SequenceChunk
@@ -8,7 +8,6 @@ from tests.engine.checking_runner import PLACEHOLDER, answers, generate, image_i
 from tests.engine.core.scheduling import shapes, submit
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     num_shared=st.integers(0, 30),
     tails=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=6), min_size=1, max_size=6),

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glimpse.engine.core.core import Core
@@ -65,7 +65,6 @@ def contents(core: Core, requests: Sequence[tuple[Generate, int]]) -> dict[str, 
     }
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     arrivals=arrivals,
     max_batch_tokens=st.integers(4, 40),

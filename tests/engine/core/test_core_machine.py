@@ -294,5 +294,5 @@ def _no_compile_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core_module, "_WAIT_SECONDS", 0.0)
 
 
-CoreMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+CoreMachine.TestCase.settings = settings(stateful_step_count=30)
 TestCoreMachine = CoreMachine.TestCase

@@ -1,6 +1,6 @@
 """Sequences that compete for resources all finish."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glimpse.engine.protocol.messages import FinishReason
@@ -17,7 +17,6 @@ arrivals = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     arrivals=arrivals,
     num_blocks=st.integers(6, 30),

@@ -157,7 +157,7 @@ def run(decoding: Many[Sequence], num_decodes: int, num_steps: int) -> Waits:
     return Waits(longest=longest, tokens=tokens)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     clients=st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=5), min_size=2, max_size=5),
     num_decodes=st.integers(1, 20),
@@ -173,7 +173,7 @@ def test_no_sequence_waits_longer_than_its_turns(clients: list[list[int]], num_d
         assert waits.longest[sequence.sequence_id] <= rounds * num_flows * num_completions
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     clients=st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=5), min_size=2, max_size=5),
     num_decodes=st.integers(1, 20),

@@ -2,11 +2,13 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glimpse.engine.core.core import Core
-from glimpse.engine.core.fairness.preemption import NUM_PROTECTED_TOKENS, NUM_SLICE_TOKENS
+from glimpse.engine.core.fairness import preemption
+from glimpse.engine.core.fairness.preemption import NUM_PROTECTED_TOKENS
 from glimpse.engine.protocol.messages import BACKGROUND_PRIORITY as BACKGROUND
 from glimpse.engine.protocol.messages import FinishReason, Generate
 from glimpse.engine.protocol.sampling_params import SamplingParams
@@ -194,14 +196,15 @@ def test_idle_time_earns_no_credit():
     assert abs(tokens["a"] - tokens["b"]) <= 100
 
 
-def test_more_clients_than_places_take_turns():
+def test_more_clients_than_places_take_turns(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(preemption, "NUM_SLICE_TOKENS", num_slice_tokens := 64)
     core, _ = make_core(num_blocks=4000, max_sequences=1, max_model_len=8000)
     clients = dict(zip("abc", "abc", strict=True))
     for client in "abc":
         ask(core, client, max_tokens=5000, client=client)
-    tokens = served(core, 3 * 4 * NUM_SLICE_TOKENS, clients)
-    assert max(tokens.values()) - min(tokens.values()) <= 2 * NUM_SLICE_TOKENS
-    preemptions = sum(core.step().stats.num_preemptions for _ in range(NUM_SLICE_TOKENS))
+    tokens = served(core, 3 * 4 * num_slice_tokens, clients)
+    assert max(tokens.values()) - min(tokens.values()) <= 2 * num_slice_tokens
+    preemptions = sum(core.step().stats.num_preemptions for _ in range(num_slice_tokens))
     assert preemptions <= 2
 
 
@@ -210,7 +213,7 @@ backlogs = st.lists(
 )  # of each client, what it sends again and again: prompt tokens, tokens to generate, completions
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     backlogs=st.lists(backlogs, min_size=2, max_size=4),
     max_sequences=st.integers(1, 6),
@@ -252,7 +255,7 @@ def test_backlogged_clients_get_equal_service(
     assert not runner.sequences
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     arrivals=st.lists(
         st.tuples(

@@ -129,7 +129,6 @@ def test_end_token_is_never_proposed():
     assert (tokens_of(events), events[-1].finish) == (script[:16], FinishReason.STOP)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     script=st.lists(st.integers(1, 2), min_size=60, max_size=60),
     max_tokens=st.integers(1, 60),
@@ -166,7 +165,7 @@ def test_large_batches_have_no_draft_tokens():
     assert not any(chunk.num_draft_tokens for plan in runner.plans if len(plan.chunks) == 16 for chunk in plan.chunks)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 1000),
     draft_token_ids=st.lists(st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=4), min_size=1, max_size=4),

@@ -132,7 +132,7 @@ M4A = audio_file(noise(2, 4_000), 48_000, container="ipod", codec="aac")
     data=st.sampled_from([WAV, FLAC, OGG, M4A]),
     changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=12),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_corrupt_files_decode_or_raise_media_errors(data: bytes, changes: list[tuple[int, int]]) -> None:
     corrupt = bytearray(data)
     for place, value in changes:

@@ -86,7 +86,7 @@ def test_resampling_does_not_alias(rate: int) -> None:
 
 
 @given(cuts=st.lists(st.integers(1, 9_000), max_size=6), rate=st.sampled_from([8_000, 16_000, 44_100]))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_resampling_does_not_depend_on_chunk_boundaries(cuts: list[int], rate: int) -> None:
     samples = noise(3, 20_000)
     pieces = np.split(samples, np.minimum(np.cumsum(cuts), len(samples)))

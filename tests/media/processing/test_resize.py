@@ -48,7 +48,7 @@ def resize_with(
 
 @at_each_level
 @pytest.mark.parametrize("resampling", [Resampling.BILINEAR, Resampling.BICUBIC, Resampling.LANCZOS])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     size=sizes,
     wanted=sizes,

@@ -31,7 +31,7 @@ _TYPES = [
 
 
 @pytest.mark.parametrize("descriptor", _TYPES, ids=lambda descriptor: descriptor.full_name)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_message_survives_a_round_trip(descriptor: Descriptor, data: st.DataObject) -> None:
     message: Any = data.draw(messages(descriptor))

@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import descriptor_pb2, json_format
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
 
@@ -55,7 +55,6 @@ def test_there_are_types_of_every_kind() -> None:
     assert len(TYPES) >= 50
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_the_json_of_every_message_is_accepted_and_read_as_the_message(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(TYPES))
@@ -228,7 +227,6 @@ def test_numbers_are_bounded_by_their_field(name: str) -> None:
     assert accepts(f"answers.v1.{name}", [f'{{"x": {each}}}' for each in beyond]) == [False] * len(beyond)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.from_regex(r"-?(0|[1-9][0-9]{0,330})(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,4})?", fullmatch=True))
 def test_every_number_that_is_accepted_is_read(number: str) -> None:
     for name in LARGEST:

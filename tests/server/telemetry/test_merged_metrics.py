@@ -97,7 +97,7 @@ events: st.SearchStrategy[Callable[[Metrics], None]] = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.lists(st.tuples(st.integers(0, 2), events), max_size=12))
 def test_front_ends_together_report_what_one_process_would(
     recorded: list[tuple[int, Callable[[Metrics], None]]],

@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
 
@@ -230,7 +230,6 @@ SCHEMAS = st.lists(
 X = {"type": ["object", "string", "integer"], "properties": {"a": {"$ref": "#/$defs/x"}, "b": {}}}
 
 
-@settings(max_examples=150, deadline=None)
 @given(SCHEMAS)
 def test_allows_all_that_the_client_s_schema_allows_and_no_more_unless_it_says_so(
     checker: GrammarChecker, schema: dict[str, Any]

@@ -137,7 +137,7 @@ def seen_box(box: Corners, placement: ImagePlacement, sizing: ImageSizing) -> tu
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=75)
 @given(data=st.data(), width=SIDES, height=SIDES, orientation=st.integers(1, 8))
 def test_boxes_come_back_within_a_pixel_that_the_model_sees(
     way: str, data: st.DataObject, width: int, height: int, orientation: int

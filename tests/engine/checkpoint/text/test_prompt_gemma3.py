@@ -50,7 +50,7 @@ contents = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(turns=contents, system=st.none() | st.text("the an", min_size=1, max_size=9))
 def test_prompts_equal_the_reference_processors(
     checkpoint: Path, reference: Any, turns: list[tuple[str | MediaSlot, ...]], system: str | None
@@ -76,7 +76,7 @@ def test_prompts_equal_the_reference_processors(
     assert builder.chat(messages, layouts).token_ids == list(expected["input_ids"][0])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(height=st.integers(1, 200), width=st.integers(1, 200), seed=st.integers(0, 99))
 def test_pixels_equal_the_reference_processors(checkpoint: Path, height: int, width: int, seed: int) -> None:
     array = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)

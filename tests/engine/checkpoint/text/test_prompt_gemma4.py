@@ -73,7 +73,7 @@ def filmed(checkpoint: Path, height: int, width: int, seconds: Sequence[float]) 
     return frames, make_video(frames, 3, videos, frame_seconds=tuple(seconds), fps=None)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(height=st.integers(1, 200), width=st.integers(1, 200), seed=st.integers(0, 99))
 def test_pixels_equal_the_reference_processors(checkpoint: Path, height: int, width: int, seed: int) -> None:
     source, image = prepared(checkpoint, height, width, seed)
@@ -86,7 +86,7 @@ def test_pixels_equal_the_reference_processors(checkpoint: Path, height: int, wi
     assert expected["num_soft_tokens_per_image"][0] == rows * columns // POOL**2
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(height=st.integers(1, 200), width=st.integers(1, 200))
 def test_frames_become_what_images_become(checkpoint: Path, height: int, width: int) -> None:
     frames, video = filmed(checkpoint, height, width, SECONDS)
@@ -102,7 +102,7 @@ def test_sizes_equal_the_reference_processors(height: int, width: int, budget: i
         assert budget_size(height, width, factor=48, max_tokens=budget) == expected
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     turns=st.lists(
         st.lists(

@@ -79,7 +79,7 @@ def reference_tokens(kind: Kind, height: int, width: int) -> list[int]:
     return [*(row * (height // token))[:-1], ids["[IMG_END]"]]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(height=st.integers(1, 400), width=st.integers(1, 400), seed=st.integers(0, 99))
 def test_pixels_and_tokens_equal_the_reference_processors(
     kind: Kind, checkpoint: Path, config: ModelConfig, height: int, width: int, seed: int

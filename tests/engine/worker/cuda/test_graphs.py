@@ -135,7 +135,7 @@ def random_batch(lengths: list[int], seed: int) -> Batch:
     return make_batch(chunks, dict.fromkeys(range(len(lengths)), text), block_size=BLOCK_SIZE, device=CPU)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     steps=st.lists(st.lists(st.integers(1, BLOCK_SIZE * MAX_BLOCKS), min_size=1, max_size=12), min_size=1, max_size=4),
     num_prepared=st.integers(0, 18),

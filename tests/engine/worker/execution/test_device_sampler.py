@@ -35,7 +35,7 @@ def random_logits(num_rows: int, size: int, *, spread: float, seed: int) -> Tens
     return spread * torch.randn(num_rows, size, generator=torch.Generator().manual_seed(seed))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     params=st.lists(samplings, min_size=1, max_size=6),
     size=st.sampled_from([20, SHORTLIST_SIZE, 700]),
@@ -68,7 +68,6 @@ def test_draws_beyond_the_shortlist_are_mispredicted():
         assert each.logprob == pytest.approx(expected[row, each.token_id].item(), abs=1e-4)
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     params=st.lists(samplings, min_size=1, max_size=8),
     uniforms=st.lists(st.floats(0, 1, exclude_max=True), min_size=8, max_size=8),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
@@ -57,7 +57,6 @@ def needs_of(
     return memory_needs(EngineOptions(**SMALL | options), config, make, device=CPU, dtype=dtype)
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 100), min_size=3, max_size=3),
     supported=st.sets(st.sampled_from(SCHEMES), min_size=1),

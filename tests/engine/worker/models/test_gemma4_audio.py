@@ -100,7 +100,7 @@ def test_answers_depend_on_the_audio(harness: Harness) -> None:
     assert all((one - other).abs().max() > 1e-2 for index, one in enumerate(logits) for other in logits[:index])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(length=st.integers(161, 20_000), seed=st.integers(0, 99), gain=st.sampled_from([1e-4, 0.1, 1.0]))
 def test_features_equal_the_reference_extractors(length: int, seed: int, gain: float) -> None:
     samples = noise(seed, length) * np.float32(gain)

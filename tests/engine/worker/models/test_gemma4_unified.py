@@ -66,7 +66,7 @@ class TestSteps(LevelSteps):
     cached, blocks = ("all",), (1,)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(num_samples=st.integers(1, 3_000), seed=st.integers(0, 9))
 def test_features_are_the_samples_as_in_the_reference(num_samples: int, seed: int) -> None:
     samples = noise(seed, num_samples)

@@ -82,7 +82,6 @@ def test_first_published_files_say_the_same(tmp_path: Path, checkpoint: Path, pr
 SIZINGS = (FlexTiles(), FlexTiles(has_overview=False), FlexTiles(max_tiles=4, min_tokens=32, max_tokens=64))
 
 
-@settings(max_examples=100)
 @given(height=st.integers(1, 4000), width=st.integers(1, 4000), sizing=st.sampled_from(SIZINGS))
 def test_sizes_of_images_are_those_of_the_reference(height: int, width: int, sizing: FlexTiles) -> None:
     if max(height, width) <= 200 * min(height, width):

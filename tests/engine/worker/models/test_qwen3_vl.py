@@ -100,7 +100,7 @@ def test_positions_are_interpolated_like_images(grid_h: int, grid_w: int, side: 
     assert torch.allclose(found, squares.repeat(3, 1), atol=1e-5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 99),
     media=st.lists(

@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent
 def test_the_kernels_for_amx_pass_the_tests_of_kernels(tmp_path: Path):
     # A library of these files alone needs the whole one, and what has the same names there gives way to it.
     sources = [str(KERNELS.folder / f"{name}.cpp") for name in ("attention_amx", "kernels_amx", "levels_x86")]
-    options = ["-O1", "-fexpensive-optimizations", "-include", str(FOLDER / "emulated_amx.h")]
+    options = ["-march=x86-64-v3", "-include", str(FOLDER / "emulated_amx.h")]
     whole, library = str(build_library(KERNELS, lambda _stage: None)), str(tmp_path / "emulated.so")
     subprocess.run(["g++", *KERNELS.flags, *options, "-shared", *sources, whole, "-o", library], check=True)
     environment = {**os.environ, KERNELS.variable: library}

@@ -57,7 +57,7 @@ mixed_lengths = st.lists(
 
 @at_each_level
 @each_dtype
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     lengths=mixed_lengths,
     head_dim=st.sampled_from([16, 32, 64, 80, 128]),
@@ -96,7 +96,7 @@ def test_tokens_are_bit_identical_in_any_batch_and_chunk(
 
 @at_each_level
 @each_dtype
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     lengths=mixed_lengths,
     window=st.sampled_from([1, 2, 31, 32, 100, 255, 256, 257, 600]),

@@ -55,7 +55,7 @@ def random_net(sizes: DeltaNetSizes, random: torch.Generator) -> DeltaNet:
 
 @at_each_level
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @example(drawn=[(ZEROS, [1]), (ZEROS, [1, 101, 97]), (ZEROS, [1, 64, 2])], sizes=SIZES[0], seed=69)
 @given(drawn=sequences, sizes=st.sampled_from(SIZES), seed=st.integers(0, 99))
 def test_states_and_outputs_match(

@@ -63,7 +63,7 @@ def shared_batch(tiny_checkpoint: Path, request: pytest.FixtureRequest) -> Share
     return SharedBatch(harness, exactly=level is not None)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(members=batch_members, data=st.data())
 def test_answers_do_not_depend_on_the_batch(
     shared_batch: SharedBatch, members: list[tuple[int, bool]], data: st.DataObject

@@ -17,7 +17,6 @@ PUBLISHED = AdaptiveSlices()
 SIDES = st.one_of(st.integers(1, 40), st.integers(1, 4000), st.sampled_from([448, 896, 1344]))
 
 
-@settings(max_examples=300)
 @given(height=SIDES, width=SIDES, scale=st.sampled_from([56, 448]), most=st.integers(1, 12))
 def test_arrangements_match_the_reference(height: int, width: int, scale: int, most: int) -> None:
     sizing = AdaptiveSlices(scale=scale, max_slices=most)

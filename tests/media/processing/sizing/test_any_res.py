@@ -7,7 +7,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import (
     LlavaNextImageProcessorPil,
@@ -83,7 +83,6 @@ def made_by(image: np.ndarray, *, is_alone: bool) -> tuple[np.ndarray, np.ndarra
     return ours.pixels, np.moveaxis(reference([images], return_tensors="np").pixel_values[0], 1, -1)
 
 
-@settings(deadline=None)
 @given(
     size=st.tuples(st.integers(5, 300), st.integers(5, 300)),  # the reference takes fewer rows for color channels
     is_alone=st.booleans(),
@@ -93,7 +92,6 @@ def test_pixels_are_those_of_the_reference(size: tuple[int, int], is_alone: bool
     assert np.array_equal(ours, expected)
 
 
-@settings(deadline=None)
 @given(size=st.tuples(st.integers(5, 300), st.integers(5, 300)))
 def test_pixels_among_others_are_those_of_llava_next(size: tuple[int, int]) -> None:
     image = random_image(*size)

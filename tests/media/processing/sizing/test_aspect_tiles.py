@@ -19,7 +19,6 @@ PUBLISHED = AspectTiles(tile=448)
 SIDES = st.one_of(st.integers(1, 40), st.integers(1, 6000), st.sampled_from([448, 896, 1344]))
 
 
-@settings(max_examples=300)
 @given(height=SIDES, width=SIDES, tile=st.sampled_from([56, 448]), counts=st.tuples(st.integers(1, 14), st.integers()))
 def test_arrangements_match_the_reference(height: int, width: int, tile: int, counts: tuple[int, int]) -> None:
     most = counts[0]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import CLIPImageProcessorPil, SiglipImageProcessorPil
 
@@ -25,7 +25,6 @@ def random_image(height: int, width: int) -> PIL.Image.Image:
     return PIL.Image.fromarray(np.random.default_rng(width).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-@settings(deadline=None)
 @given(size=sizes, shortest_edge=st.sampled_from([56, 57, 70]))
 def test_pixels_are_those_of_the_reference_after_a_crop(size: tuple[int, int], shortest_edge: int) -> None:
     image = random_image(*size)
@@ -39,7 +38,6 @@ def test_pixels_are_those_of_the_reference_after_a_crop(size: tuple[int, int], s
     assert ours.grid == (1, 1)
 
 
-@settings(deadline=None)
 @given(size=sizes)
 def test_pixels_are_those_of_the_reference_when_stretched(size: tuple[int, int]) -> None:
     image = random_image(*size)

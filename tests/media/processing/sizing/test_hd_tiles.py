@@ -15,7 +15,6 @@ from tests.oracles.phi3v import hd_size, tiles_of
 SIDES = st.one_of(st.integers(1, 40), st.integers(1, 4000), st.sampled_from([336, 672, 1344]))
 
 
-@settings(max_examples=300)
 @given(height=SIDES, width=SIDES, side=st.sampled_from([56, 336]), most=st.integers(1, 17))
 def test_sizes_match_the_reference(height: int, width: int, side: int, most: int) -> None:
     sizing = HdTiles(tile=side, max_tiles=most)

@@ -56,7 +56,7 @@ def whole(image: Image) -> np.ndarray:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), width=SIDES, height=SIDES, orientation=st.integers(1, 8))
 def test_boxes_map_back_to_the_file(
     recipe: str, data: st.DataObject, width: int, height: int, orientation: int

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL.Image import Resampling
 from transformers import SmolVLMImageProcessorPil, models
@@ -52,7 +52,6 @@ def reference(sizing: SplitTiles, height: int, width: int) -> tuple[list[tuple[i
     return list(SizesOnly.sizes), (result["rows"][0][0], result["cols"][0][0])
 
 
-@settings(max_examples=300)
 @given(
     height=SIDES,
     width=SIDES,

@@ -58,7 +58,7 @@ def model(checkpoint: Path, request: pytest.FixtureRequest) -> QwenVL:
     return model
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(grids=grids, are_images=st.booleans())
 @torch.inference_mode()
 def test_packed_encoding_matches_separate_encoding(model: QwenVL, grids: list[Grid], are_images: bool):
