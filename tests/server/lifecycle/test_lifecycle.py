@@ -136,10 +136,7 @@ async def test_stop_ends_requests_after_the_grace_period(tiny_checkpoint: Path, 
 
 
 def test_restarts_a_killed_engine_and_drains_on_sigterm(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    with (
-        served(tiny_checkpoint, tmp_path, "--drain-delay=0.2", forks=False) as server,
-        server.channel() as channel,
-    ):
+    with served(tiny_checkpoint, tmp_path, "--drain-delay=0.2") as server, server.channel() as channel:
         chat = chat_pb2_grpc.ChatServiceStub(channel)
         call = chat.StreamChatCompletion(request(**ENDLESS))
         next(call)
