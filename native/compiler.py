@@ -1,12 +1,13 @@
 """Compiles C++ sources into shared libraries with g++ or clang++ and caches them.
 
 A library is stored in the user's cache folder under a hash of its sources, flags and compiler. It is moved there
-atomically, so several processes can build it at once. For machines without a compiler, `main` compiles it ahead of
-time: to a file that an environment variable names, or next to its sources, under a hash of these and the flags. A wheel
-takes it along from there, and a library of other sources is never used.
+atomically; of several processes that need it, one compiles it and the others wait. For machines without a compiler,
+`main` compiles it ahead of time: to a file that an environment variable names, or next to its sources, under a hash of
+these and the flags. A wheel takes it along from there, and a library of other sources is never used.
 """
 
 import argparse
+import fcntl
 import hashlib
 import os
 import platform
@@ -16,9 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def main(sources: Sources) -> None:
         if arguments.package:
             _package(sources)
         else:
-            _compile(sources, _find_compiler(), arguments.file.resolve())
+            _compile(sources, _find_compiler(), arguments.file.resolve(), replaces=True)
     except BuildError as error:
         sys.exit(str(error))
 
@@ -128,7 +129,7 @@ def _cached_library(sources: Sources, on_progress: Callable[[str], None]) -> Pat
     library = cache_folder() / f"{sources.name}-{_fingerprint(sources, _version(compiler))}.so"
     if not library.exists():
         on_progress(f"compiling the {sources.name} kernels (once on this machine)")
-        _compile(sources, compiler, library)
+        _compile(sources, compiler, library, replaces=False)
     return library
 
 
@@ -161,17 +162,35 @@ def _fingerprint(sources: Sources, compiler_version: str = "") -> str:
     return digest.hexdigest()[:16]
 
 
-def _compile(sources: Sources, compiler: str, library: Path) -> None:
+def _compile(sources: Sources, compiler: str, library: Path, *, replaces: bool) -> None:
+    """Compiles a library, once no other process compiles into its folder; unless `replaces`, only if it is missing."""
     try:
         library.parent.mkdir(parents=True, exist_ok=True)
-        _remove_left(library.parent)
-        with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=library.parent) as folder:
-            objects = _compile_each(sources, compiler, Path(folder))
-            linked = Path(folder) / "linked.so"
-            _run([compiler, "-shared", *_flags(sources, compiler).linking, *map(str, objects), "-o", str(linked)])
-            linked.replace(library)
+        with _locked(library.parent):
+            if replaces or not library.exists():
+                _remove_left(library.parent)
+                with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=library.parent) as folder:
+                    _link(sources, compiler, Path(folder)).replace(library)
     except OSError as error:
         raise BuildError(f"the compiled library cannot be written to {library.parent}: {error}") from error
+
+
+@contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # not every network's folders can be locked: there, several processes may compile
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _link(sources: Sources, compiler: str, folder: Path) -> Path:
+    objects = _compile_each(sources, compiler, folder)
+    linked = folder / "linked.so"
+    _run([compiler, "-shared", *_flags(sources, compiler).linking, *map(str, objects), "-o", str(linked)])
+    return linked
 
 
 def _remove_left(parent: Path) -> None:

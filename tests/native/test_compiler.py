@@ -5,6 +5,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,6 +38,16 @@ def test_compiles_each_version_of_the_sources_once(toy: Sources) -> None:
     assert second != first
     assert len(stages) == 2
     assert sorted(path.name for path in first.parent.iterdir()) == sorted([first.name, second.name])
+
+
+@needs_compiler
+def test_one_of_several_processes_compiles(toy: Sources, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    text = f'case "$*" in *-shared*) echo >> {calls}; sleep 0.2;; esac; exec g++ "$@"'
+    monkeypatch.setenv("CXX", script(tmp_path / "slow-compiler", text))
+    with ThreadPoolExecutor(3) as threads:  # each opens the folder by itself, as a process does
+        assert len(set(threads.map(lambda _: build_library(toy, print), range(3)))) == 1
+    assert calls.read_text().count("\n") == 1
 
 
 @needs_compiler
