@@ -52,5 +52,8 @@ def set_schema(page: Page, schema: object) -> None:
 def violations(page: Page, axe: str, options: str = "{}", *, within: str = "html") -> list[str]:
     """What axe finds: the rule, and the first element that breaks it."""
     page.evaluate(axe)
+    # Colours of buttons change over 0.3 s, in which they have others.
+    transitions = "document.getAnimations().filter(each => each instanceof CSSTransition).map(each => each.finished)"
+    page.evaluate(f"Promise.allSettled({transitions}).then(() => null)")
     found = page.evaluate(f"axe.run(document.querySelectorAll('{within}'), {options})")["violations"]
     return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found]
