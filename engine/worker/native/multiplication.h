@@ -61,9 +61,9 @@ class Multiplication {
 
   void run() {
     if (kernels_.begin) kernels_.begin(x_.tile_rows(), x_.tile_row_bytes());
-    const int64_t num_blocks = ceil_div(x_.rows(), blocking_.rows), width = num_panels(weight_);
-    for (int64_t block = 0; !takes_panels() && block < num_blocks; ++block) multiply_with_rows_of(block);
-    for (Range taken = take(num_blocks * width); taken.begin < taken.end; taken = take(num_blocks * width))
+    const int64_t row_blocks = ceil_div(x_.rows(), blocking_.rows), width = num_panels(weight_);
+    for (int64_t block = 0; !takes_panels() && block < row_blocks; ++block) multiply_with_rows_of(block);
+    for (Range taken = take(row_blocks * width); taken.begin < taken.end; taken = take(row_blocks * width))
       for (int64_t block = taken.begin / width; block * width < taken.end; ++block) {
         panels_ = {std::max<int64_t>(taken.begin - block * width, 0), std::min(taken.end - block * width, width)};
         multiply_with_rows_of(block);
