@@ -40,7 +40,9 @@ class SqliteFile:
         self._path = path
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="database" if path is None else path.name)
         self._database = self._threads.submit(_open, ":memory:" if path is None else str(path), schema).result()
-        self._opened = None if path is None else path.stat()
+        # What it has not yet written to the database is in its log, whose index processes share in memory.
+        names = [] if path is None else [path, Path(f"{path}-wal"), Path(f"{path}-shm")]
+        self._opened = [(name, name.stat()) for name in names]
         self._is_closed = False
 
     async def run(self, work: Callable[[sqlite3.Connection], _T], *, added_bytes: int = 0) -> _T:
@@ -55,7 +57,7 @@ class SqliteFile:
 
         def run() -> _T:
             try:
-                self._check_path()
+                self._check_paths()
                 with self._database as database:
                     database.execute("BEGIN IMMEDIATE")
                     if added_bytes and not self._has_room(database, added_bytes):
@@ -69,14 +71,22 @@ class SqliteFile:
 
         return await asyncio.wrap_future(self._threads.submit(run))
 
-    def _check_path(self) -> None:
-        """Raises OperationalError if the file has left its path: SQLite would lose what it writes when it closes."""
+    def _check_paths(self) -> None:
+        """Raises OperationalError if a file has left its path: SQLite would lose what it writes when it closes."""
         try:
-            if self._path is None or self._opened is None or os.path.samestat(self._path.stat(), self._opened):
-                return
+            found = [(path, path.stat(), opened) for path, opened in self._opened]
         except OSError:
-            pass
-        raise sqlite3.OperationalError("it was deleted or replaced; restart the server")
+            found = None
+        if found is None or not all(os.path.samestat(now, opened) for _, now, opened in found):
+            raise sqlite3.OperationalError("it was deleted or replaced; restart the server")
+        if found:
+            index, now, opened = found[-1]
+            if now.st_size < opened.st_size:
+                # Memory past its end would end the process. SQLite makes an index of zeros anew from the log.
+                os.truncate(index, 0)
+                os.truncate(index, opened.st_size)
+            elif now.st_size > opened.st_size:
+                self._opened[-1] = index, now
 
     def _has_room(self, database: sqlite3.Connection, num_bytes: int) -> bool:
         if self._path is None:

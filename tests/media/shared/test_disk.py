@@ -1,5 +1,7 @@
 """Uploads on disk: they outlive the process, within their budget, by tenant."""
 
+import subprocess
+import sys
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,19 +73,50 @@ async def test_a_damaged_file_is_told_as_an_unavailable_store(tmp_path: Path) ->
     await database.close()
 
 
+@pytest.mark.parametrize("left", ["a.sqlite", "a.sqlite-wal", "a.sqlite-shm"])
 @pytest.mark.parametrize("successor", [None, "a file restored from a copy"])
 async def test_a_file_that_has_left_its_path_is_told_as_an_unavailable_store(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, successor: str | None
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, left: str, successor: str | None
 ) -> None:
     path = tmp_path / "a.sqlite"
     database = SqliteFile(path, "CREATE TABLE IF NOT EXISTS a (b BLOB)")
-    path.rename(tmp_path / "old")
+    (tmp_path / left).rename(tmp_path / "old")
     if successor is not None:
-        path.write_text(successor)
+        (tmp_path / left).write_text(successor)
     with pytest.raises(StoreUnavailableError):
         await database.run(lambda file: file.execute("INSERT INTO a VALUES ('lost')"))
     assert f"{path} (--state-folder) cannot be used: it was deleted or replaced; restart the server" in caplog.text
     await database.close()
+
+
+@pytest.mark.parametrize("num_bytes", [0, 100, 32768])
+def test_an_index_of_the_log_that_is_truncated_is_made_anew(tmp_path: Path, num_bytes: int) -> None:
+    """In a process of its own, which the system would end: SQLite maps the index."""
+    program = f"""
+import asyncio, os
+from pathlib import Path
+from glimpse.media.shared.sqlite_file import SqliteFile
+
+async def check():
+    path = Path({str(tmp_path / "a.sqlite")!r})
+    one, other = (SqliteFile(path, "CREATE TABLE IF NOT EXISTS a (b BLOB)") for _ in range(2))
+    num_rows = 0
+    for database in (one, other, one):
+        for _ in range(2):
+            await database.run(lambda file: file.executemany("INSERT INTO a VALUES (zeroblob(4096))", [()] * 5000))
+        num_rows += 10000
+        assert os.path.getsize(str(path) + "-shm") > {num_bytes}
+        os.truncate(str(path) + "-shm", {num_bytes})
+        for each in (one, other):
+            found = await each.run(lambda file: file.execute("SELECT COUNT(*) FROM a").fetchone())
+            assert found == (num_rows,), found
+    await one.close()
+    await other.close()
+
+asyncio.run(check())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 async def test_content_leaves_room_to_delete_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
