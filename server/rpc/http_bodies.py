@@ -5,6 +5,7 @@ Encodes those of responses.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Generic, TypeVar
 
@@ -21,6 +22,9 @@ MIN_BYTES_PER_SECOND = 16 << 10
 """About what the slowest mobile networks deliver."""
 MAX_BEHIND_SECONDS = 30.0
 """How long a client may send nothing, or how far it may fall behind the least rate."""
+_MAX_DISCARD_SECONDS = 30.0
+_MAX_SILENT_SECONDS = 1.0
+"""How long a body that is of no use is read. A client that is silent already waits for its answer."""
 
 PieceT = TypeVar("PieceT")
 
@@ -92,6 +96,20 @@ async def collect(chunks: AsyncIterator[HttpBody], reservation: BodyReservation,
     if refusal is not None:
         raise InvalidRequest("", *refusal)
     return kept
+
+
+async def discard(chunks: AsyncIterator[object]) -> None:
+    """Reads the body of a request that is refused, while it comes.
+
+    A client that sends its whole body before it reads would see a closed connection and no error.
+    """
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + _MAX_DISCARD_SECONDS
+    with suppress(TimeoutError):
+        while loop.time() < ends:
+            async with asyncio.timeout(_MAX_SILENT_SECONDS):
+                if await anext(chunks, None) is None:
+                    return
 
 
 async def read_lines(chunks: AsyncIterator[HttpBody], *, max_bytes: int) -> AsyncGenerator[bytes]:

@@ -27,6 +27,7 @@ from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.context import CODEC_HEADER, GRACE_HEADER, KEY_HEADER, Rpc, deadline, metadata_value, request_id
 from glimpse.server.rpc.errors import abort, to_status
 from glimpse.server.rpc.failure import ErrorDocument
+from glimpse.server.rpc.http_bodies import discard
 from glimpse.server.rpc.load_meter import REPORT_TRAILER, LoadMeter
 from glimpse.server.rpc.stopping import OpenRpcs, StopSwitch, UnreadResponseError
 from glimpse.server.rpc.typed_handlers import METHOD_HANDLERS
@@ -92,7 +93,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             await rpc.call.ticket.arrive()
             try:
                 async with self._observe(method, rpc):
-                    async with _until_stopped(rpc):
+                    async with _until_stopped(rpc, request):
                         response = await behavior(request, rpc if takes_rpc else context)
                     self._set_trailers(rpc)
                     return response
@@ -108,7 +109,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             try:
                 async with self._observe(method, rpc):
                     responses = behavior(request, rpc if takes_rpc else context)
-                    async with _until_stopped(rpc), aclosing(responses):
+                    async with _until_stopped(rpc, request), aclosing(responses):
                         async for response in responses:
                             yield response
                     self._set_trailers(rpc)
@@ -238,11 +239,13 @@ def _break_cycles(error: grpc.aio.AbortError) -> None:
 
 
 @asynccontextmanager
-async def _until_stopped(rpc: Rpc) -> AsyncGenerator[None]:
+async def _until_stopped(rpc: Rpc, request: Any) -> AsyncGenerator[None]:
     """Aborts an RPC that is refused, and one whose handler does not do it by itself when the server stops."""
     try:
         async with rpc.stop.guard():
             if rpc.refusal is not None:
+                if rpc.url and isinstance(request, AsyncIterator):
+                    await discard(request)
                 raise rpc.refusal
             yield
     except (AccessError, ServerStoppingError, UnreadResponseError) as error:

@@ -1,11 +1,14 @@
 """Tenants as clients see them: `glimpse up --api-keys`, through Envoy and past it."""
 
+import contextlib
+import http.client
 import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import grpc
 import openai
@@ -119,6 +122,22 @@ def test_body_of_a_stranger_is_not_awaited(stack: Stack) -> None:
         urllib.request.urlopen(request, timeout=30)
     with caught.value:
         assert caught.value.code == 401
+
+
+@pytest.mark.parametrize(("key", "status"), [("wrong-key", 401), ("brief-key", 429)])
+def test_a_client_that_sends_all_before_it_reads_hears_why(stack: Stack, key: str, status: int) -> None:
+    """Its system would drop an answer whose connection closes before the end of the body."""
+    if status == 429:
+        with contextlib.suppress(openai.RateLimitError):
+            ask(stack, key)
+    body = json.dumps(ASKED | {"user": "x" * (8 << 20)}).encode()
+    for _ in range(5):
+        headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
+        with contextlib.closing(
+            http.client.HTTPConnection(urlsplit(stack.openai_url).netloc, timeout=60)
+        ) as connection:
+            connection.request("POST", "/v1/chat/completions", body, headers)
+            assert connection.getresponse().status == status
 
 
 def test_a_missing_file_of_keys_is_an_error_at_the_start(tmp_path: Path) -> None:
