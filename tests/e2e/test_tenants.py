@@ -126,7 +126,7 @@ def test_body_of_a_stranger_is_not_awaited(stack: Stack) -> None:
 
 @pytest.mark.parametrize(("key", "status"), [("wrong-key", 401), ("brief-key", 429)])
 def test_a_client_that_sends_all_before_it_reads_hears_why(stack: Stack, key: str, status: int) -> None:
-    """Its system would drop an answer whose connection closes before the end of the body."""
+    """The client's system drops an answer whose connection closes before the end of the body."""
     if status == 429:
         with contextlib.suppress(openai.RateLimitError):
             ask(stack, key)
