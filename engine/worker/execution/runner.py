@@ -45,6 +45,7 @@ from glimpse.engine.worker.tensors.batch import Batch, SequenceLayout
 from glimpse.engine.worker.tensors.batch_builder import BatchBuilder
 from glimpse.engine.worker.tensors.draws import DrawTokens
 from glimpse.engine.worker.tensors.kv_cache import KVCache
+from glimpse.engine.worker.tensors.prefault import Prefault
 from glimpse.engine.worker.tensors.transfer import Download, Fence, Stopwatch, upload_bytes
 
 ShareOutputs = Callable[[Sequence[bytes], Mapping[bytes, Tensor]], Mapping[bytes, Tensor]]
@@ -124,6 +125,7 @@ class ModelRunner:
         self._share_outputs = share_outputs
         self._samples_on_device = samples_on_device
         self._recorded = recorded
+        self._prefault = Prefault(cache)
         self._draw_tokens = draw_tokens
         self._sequences: dict[int, RunningSequence] = {}
         self._batches = BatchBuilder(block_size=cache.block_size, device=device)
@@ -152,8 +154,8 @@ class ModelRunner:
 
     @torch.inference_mode()
     def prepare(self) -> bool:
-        """Records a decode step ahead of time, if one is missing; returns False if there is nothing to do."""
-        return self._recorded is not None and self._recorded.prepare()
+        """Records a decode step or maps memory ahead of time; returns False if there is nothing to do."""
+        return (self._recorded is not None and self._recorded.prepare()) or self._prefault.advance()
 
     def compile(self, grammar: Grammar) -> Future[Any]:
         """Starts to compile a grammar in the background. A sequence started before it is done waits for it."""
@@ -199,6 +201,7 @@ class ModelRunner:
     def _launch_chunks(self, plan: StepPlan) -> InFlightStep:
         if not plan.chunks:
             return CompletedStep(StepResult())
+        self._prefault.use(plan.chunks)
         batch = self._make_batch(plan.chunks)
         if not self._prompt_readers and self._mtp is None:
             return self._sample(plan.chunks, self._compute(batch))
