@@ -303,11 +303,11 @@ std::vector<Task<T>> make_tasks(const std::vector<Job<T>>& jobs) {
 
 template <class T>
 void run_tasks(const AttentionKernels<T>& kernels, const HeadShape& shape, int head_dim,
-               const std::vector<Task<T>>& tasks, std::atomic<int>& next, const LayerOffset& layer) {
-  const int num_tasks = static_cast<int>(tasks.size());
+               const std::vector<Task<T>>& tasks, WorkQueue& queue, const LayerOffset& layer) {
+  const int64_t num_tasks = tasks.size();
   kernels.enter();
   TaskRunner<T> runner(kernels, shape, head_dim, layer);
-  for (int i; (i = next.fetch_add(1, std::memory_order_relaxed)) < num_tasks;) runner.run(tasks[i]);
+  for (int64_t i; (i = queue.take_one()) < num_tasks;) runner.run(tasks[i]);
   kernels.leave();
 }
 
@@ -315,16 +315,16 @@ template <class T>
 void run_jobs(const AttentionKernels<T>& kernels, const HeadShape& shape, int head_dim,
               const std::vector<Job<T>>& jobs) {
   const std::vector<Task<T>> tasks = make_tasks(jobs);
-  std::atomic<int> next{0};
+  WorkQueue queue;
 #pragma omp parallel if (tasks.size() > 1)
-  run_tasks(kernels, shape, head_dim, tasks, next, {0, 0});
+  run_tasks(kernels, shape, head_dim, tasks, queue, {0, 0});
 }
 
-#define INSTANTIATE(T)                                                                                    \
-  template void add_jobs(const PagedHeads&, const PagedSequence&, const T*, T*, std::vector<Job<T>>&);    \
-  template std::vector<Task<T>> make_tasks(const std::vector<Job<T>>&);                                   \
-  template void run_tasks(const AttentionKernels<T>&, const HeadShape&, int, const std::vector<Task<T>>&, \
-                          std::atomic<int>&, const LayerOffset&);                                         \
+#define INSTANTIATE(T)                                                                                                \
+  template void add_jobs(const PagedHeads&, const PagedSequence&, const T*, T*, std::vector<Job<T>>&);                \
+  template std::vector<Task<T>> make_tasks(const std::vector<Job<T>>&);                                               \
+  template void run_tasks(const AttentionKernels<T>&, const HeadShape&, int, const std::vector<Task<T>>&, WorkQueue&, \
+                          const LayerOffset&);                                                                        \
   template void run_jobs(const AttentionKernels<T>&, const HeadShape&, int, const std::vector<Job<T>>&);
 
 INSTANTIATE(bf16)

@@ -1,12 +1,12 @@
 // Attention as jobs for several threads, independent of instruction sets and of the caller's layout.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <vector>
 
 #include "attention_kernels.h"
 #include "cpu.h"
+#include "team.h"
 
 namespace glimpse {
 
@@ -89,10 +89,10 @@ void add_jobs(const PagedHeads& heads, const PagedSequence& sequence, const T* q
 template <class T>
 std::vector<Task<T>> make_tasks(const std::vector<Job<T>>& jobs);
 
-// Runs tasks in this thread until none is left. `next` is the first one that no thread has begun.
+// Runs tasks in this thread until none is left. Each run has a queue.
 template <class T>
 void run_tasks(const AttentionKernels<T>& kernels, const HeadShape& shape, int head_dim,
-               const std::vector<Task<T>>& tasks, std::atomic<int>& next, const LayerOffset& layer);
+               const std::vector<Task<T>>& tasks, WorkQueue& queue, const LayerOffset& layer);
 
 // Computes all jobs on all threads. A column's result depends on its own query, keys and values only.
 template <class T>

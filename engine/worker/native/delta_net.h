@@ -2,7 +2,12 @@
 // engine/worker/layers/delta_net.py.
 #pragma once
 
-#include "types.h"
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "numbers.h"
 
 namespace glimpse {
 

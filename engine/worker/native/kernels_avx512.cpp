@@ -4,17 +4,9 @@
 #include "kernels.h"
 
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c")
+#define GLIMPSE_KERNELS kAvx512Kernels
 #define GLIMPSE_LANES 16
 #define GLIMPSE_BF16 0
 #define GLIMPSE_DOTS 0
 
-namespace glimpse {
-namespace {
-
-#include "kernels_float.h"
-
-}  // namespace
-
-extern const Kernels kAvx512Kernels = kFloatKernels;
-
-}  // namespace glimpse
+#include "kernels_level.h"

@@ -4,17 +4,9 @@
 #include "kernels.h"
 
 #pragma GCC target("avx2,fma,f16c,avxvnni")
+#define GLIMPSE_KERNELS kAvxVnniKernels
 #define GLIMPSE_LANES 8
 #define GLIMPSE_BF16 0
 #define GLIMPSE_DOTS 1
 
-namespace glimpse {
-namespace {
-
-#include "kernels_float.h"
-
-}  // namespace
-
-extern const Kernels kAvxVnniKernels = kFloatKernels;
-
-}  // namespace glimpse
+#include "kernels_level.h"

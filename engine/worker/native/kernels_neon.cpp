@@ -3,17 +3,9 @@
 
 #include "kernels.h"
 
+#define GLIMPSE_KERNELS kNeonKernels
 #define GLIMPSE_LANES 4
 #define GLIMPSE_BF16 0
 #define GLIMPSE_DOTS 0
 
-namespace glimpse {
-namespace {
-
-#include "kernels_float.h"
-
-}  // namespace
-
-extern const Kernels kNeonKernels = kFloatKernels;
-
-}  // namespace glimpse
+#include "kernels_level.h"

@@ -4,17 +4,9 @@
 #include "kernels.h"
 
 #pragma GCC target("arch=armv8.2-a+dotprod+i8mm+bf16")
+#define GLIMPSE_KERNELS kNeonBf16Kernels
 #define GLIMPSE_LANES 4
 #define GLIMPSE_BF16 1
 #define GLIMPSE_DOTS 2
 
-namespace glimpse {
-namespace {
-
-#include "kernels_bf16.h"
-
-}  // namespace
-
-extern const Kernels kNeonBf16Kernels = kBf16Kernels;
-
-}  // namespace glimpse
+#include "kernels_level.h"

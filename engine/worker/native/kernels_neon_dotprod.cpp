@@ -4,17 +4,9 @@
 #include "kernels.h"
 
 #pragma GCC target("arch=armv8.2-a+dotprod")
+#define GLIMPSE_KERNELS kNeonDotprodKernels
 #define GLIMPSE_LANES 4
 #define GLIMPSE_BF16 0
 #define GLIMPSE_DOTS 1
 
-namespace glimpse {
-namespace {
-
-#include "kernels_float.h"
-
-}  // namespace
-
-extern const Kernels kNeonDotprodKernels = kFloatKernels;
-
-}  // namespace glimpse
+#include "kernels_level.h"

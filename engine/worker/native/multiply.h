@@ -1,4 +1,4 @@
-// Products in float32, for processors that do not multiply bfloat16. Included after finish.h, in the same namespace.
+// Products in float32, for processors that do not multiply bfloat16. Included after groups.h, in the same namespace.
 //
 // Each sum is a chain of fused multiplications and additions in the order of the inputs, so a row's result is
 // bit-identical for any number of rows. A panel is widened in registers for few rows, and once for all rows otherwise.
@@ -10,6 +10,7 @@ constexpr int kFewRows = kLanes == 16 ? 8 : kLanes == 8 ? 6 : 5;
 constexpr int kRowsOfPanel = kLanes == 16 ? 8 : kLanes == 8 ? 1 : 2;
 // Up to so many rows, widening weights for each few rows takes less time than widening them once, in memory.
 constexpr int kDirectRows = kLanes == 16 ? 16 : kLanes == 8 ? 8 : kFewRows;
+constexpr int kStreamedRows = kLanes == 16 ? kFewRows : 1;
 constexpr int kLineInputs = 2;  // inputs in a line of a tile
 
 // The weights of one input of 16 / kTileVectors features, widened from a line of a tile.
@@ -131,7 +132,9 @@ static void unpack_panel(const char* panel, int64_t num_lines, void* memory) {
   }
 }
 
-static void multiply_float(const Block& block, const Weight& weight) {
+static Unpack floats_unpacker(const Weight& weight) { return is_float32(weight) ? nullptr : unpack_panel; }
+
+static void multiply_floats(const Block& block, const Weight& weight) {
   if (block.unpacked || is_float32(weight)) multiply_all<true>(block);
   else multiply_all<false>(block);
 }

@@ -5,7 +5,7 @@
 #pragma once
 
 // Rows whose sums are in registers at a time, and vectors of a panel.
-constexpr int kFewRows = 8;
+constexpr int kFewRows = 8, kDirectRows = kFewRows, kStreamedRows = kLanes == 16 ? kFewRows : 2;
 constexpr int bf16_vectors(int rows) {
   if (kPaired == 2) return 16 / (rows <= 2 ? 2 : rows <= 4 ? 4 : 8);
   return 2 * kTileVectors;
@@ -72,7 +72,9 @@ static void multiply_bf16_up_to(const Block& block, Prefetches& prefetches, int6
   }
 }
 
-static void multiply_bf16(const Block& block) {
+static Unpack floats_unpacker(const Weight&) { return nullptr; }
+
+static void multiply_floats(const Block& block, const Weight&) {
   multiply_few_at_a_time<kFewRows, kPaired>(
       block, [](int64_t rows) { return 2 * kTileVectors / bf16_vectors(rows); },
       [&](Prefetches& prefetches, int64_t first, int64_t rows) {

@@ -2,7 +2,6 @@
 // with a barrier after each operation. declarations.py reads the structures' fields here.
 #include <omp.h>
 
-#include <atomic>
 #include <cstring>
 #include <numeric>
 #include <type_traits>
@@ -95,7 +94,7 @@ class Step {
         attention_(attention_kernels<T>(program.level, program.head_dim)), states_(delta_net_kernels<T>(program.level)),
         shape_{program.head_dim, program.head_dim, score_scale(program.head_dim)},
         tables_(inputs.block_tables, inputs.block_tables + inputs.num_sequences * inputs.table_width),
-        next_tasks_(program.num_operations), ends_(inputs.num_sequences) {
+        queues_(program.num_operations), ends_(inputs.num_sequences) {
     for (int64_t i = 0; i < program_.num_operations; ++i) prepare(program_.operations[i]);
     for (int64_t row = 0; inputs.reads && row < program.rows; ++row)
       parts_.push_back({row, 1, inputs.reads[row], inputs.writes[row]});
@@ -107,7 +106,7 @@ class Step {
     fill_inputs();
     for (int64_t i = 0; i < program_.num_operations; ++i) {
 #pragma omp barrier
-      run(program_.operations[i], next_tasks_[i]);
+      run(program_.operations[i], queues_[i]);
     }
   }
 
@@ -138,7 +137,7 @@ class Step {
     tasks_ = make_tasks(jobs_);
   }
 
-  void run(const Operation& operation, std::atomic<int>& next_task) {
+  void run(const Operation& operation, WorkQueue& queue) {
     switch (operation.kind) {
       case kLinearOperation:
         return run_in_team(kernels_, linear(operation), buffers_);
@@ -157,7 +156,7 @@ class Step {
       case kAttendOperation: {
         const LayerOffset layer = {bytes(operation.keys) - bytes(first_attend_->keys),
                                    bytes(operation.values) - bytes(first_attend_->values)};
-        return run_tasks(attention_, shape_, program_.head_dim, tasks_, next_task, layer);
+        return run_tasks(attention_, shape_, program_.head_dim, tasks_, queue, layer);
       }
     }
   }
@@ -275,9 +274,9 @@ class Step {
   const Operation* first_attend_ = nullptr;
   std::vector<Job<T>> jobs_;
   std::vector<Task<T>> tasks_;
-  std::vector<StatePart> parts_;              // each row
-  std::vector<int64_t> ends_;                 // [sequences]: the row after each
-  std::vector<std::atomic<int>> next_tasks_;  // of each operation
+  std::vector<StatePart> parts_;   // each row
+  std::vector<int64_t> ends_;      // [sequences]: the row after each
+  std::vector<WorkQueue> queues_;  // of each operation's attention
 };
 
 }  // namespace

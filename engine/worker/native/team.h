@@ -32,6 +32,9 @@ class WorkQueue {
     return {begin, end};
   }
 
+  // Takes the next item alone, of those that begin with the most work.
+  int64_t take_one() { return next_.fetch_add(1, std::memory_order_relaxed); }
+
  private:
   static constexpr int64_t kPartsOfThread = 2;
   alignas(64) std::atomic<int64_t> next_{0};

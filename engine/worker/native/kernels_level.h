@@ -1,40 +1,48 @@
-// The kernels of processors that do not multiply bfloat16. Included last by the file of each such level, in its
-// anonymous namespace.
+// The kernels of a level. Its file includes this last, after it has selected the level's instructions, set what
+// vectors.h asks for, and set GLIMPSE_KERNELS to the kernels' name.
 #pragma once
+
+namespace glimpse {
+namespace {
 
 #include "vectors.h"
 #include "passes.h"
 #include "rows.h"
 #include "finish.h"
-#include "multiply.h"
 #include "dots.h"
 #include "groups.h"
+#if GLIMPSE_BF16
+#include "multiply_bf16.h"
+#else
+#include "multiply.h"
+#endif
 #include "multiply_int8.h"
 #include "multiply_bytes.h"
 #include "low_rank.h"
 
-static void multiply(const Block& block, const Weight& weight) {
+void multiply(const Block& block, const Weight& weight) {
   if (reads_bytes(weight)) return multiply_bytes(block, weight);
   if (has_groups(weight)) return multiply_int8<true>(block, weight);
   if (is_int8(weight)) return multiply_int8<false>(block, weight);
-  multiply_float(block, weight);
+  multiply_floats(block, weight);
 }
 
-static Unpack unpacker(const Weight& weight) {
-  if (is_int8(weight) || has_groups(weight)) return integers_unpacker(weight);
-  return is_float32(weight) ? nullptr : unpack_panel;
+Unpack unpacker(const Weight& weight) {
+  return is_int8(weight) || has_groups(weight) ? integers_unpacker(weight) : floats_unpacker(weight);
 }
 
-constexpr Kernels kFloatKernels{
+}  // namespace
+
+extern const Kernels GLIMPSE_KERNELS{
     false,
     kMultipliesBytes,
     kByteInputs,
-    4,
+    sizeof(Element),
     kDirectRows,
-    kLanes == 16 ? kFewRows : 1,
+    kStreamedRows,
     kPairsPanels,
     lay_out_row<bf16>,
-    lay_out_row<float>,
+    GLIMPSE_BF16 ? nullptr : lay_out_row<float>,
     nullptr,
     quantize_rows,
     nullptr,
@@ -45,5 +53,9 @@ constexpr Kernels kFloatKernels{
     finish_all,
     kAdaptedRows,
     {shrink<bf16>, expand<bf16>},
+#if !GLIMPSE_BF16
     {shrink<float>, expand<float>},
+#endif
 };
+
+}  // namespace glimpse
