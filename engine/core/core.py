@@ -282,10 +282,7 @@ class Core:
                 for sample in samples
                 if sample.logprob is not None
             ],
-            prompt_logprobs=[
-                TokenLogprobs(logprob=score.logprob, top=list(score.top), rank=score.rank)
-                for score in (result.prompt_scores.get(sequence.sequence_id, ()) if is_first else ())
-            ],
+            prompt_logprobs=result.prompt_logprobs.get(sequence.sequence_id, []) if is_first else [],
             stats=sequence.current_stats if finish or is_first else NO_STATS,
             embedding=b"" if samples else result.embeddings[sequence.sequence_id],
             finish=finish,

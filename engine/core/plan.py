@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from glimpse.engine.protocol.media import MediaContent, MediaSpan
+from glimpse.engine.protocol.messages import TokenLogprobs
 from glimpse.engine.protocol.pooling_params import PoolingParams
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.media.kind import MediaKind
@@ -130,18 +131,6 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromptScore:
-    """How likely a token of a prompt is after those before it."""
-
-    rank: int
-    """Among all tokens; 1 is the most likely."""
-    logprob: float
-    """Natural log-probability, of the model's logits as they are."""
-    top: tuple[tuple[int, float], ...] = ()
-    """See `Sample`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
     """The results of a step."""
 
@@ -156,9 +145,9 @@ class StepResult:
     embeddings: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
     """Sequence id → embedding, float32 and little-endian, of exactly the sequences that pool and whose chunk reaches
     the end of the prompt."""
-    prompt_scores: Mapping[int, tuple[PromptScore, ...]] = field(default_factory=dict[int, tuple[PromptScore, ...]])
-    """Sequence id → scores of all tokens of the prompt but the first, of the sequences that ask for them and whose
-    first token this step samples."""
+    prompt_logprobs: Mapping[int, list[TokenLogprobs]] = field(default_factory=dict[int, list[TokenLogprobs]])
+    """Sequence id → log-probabilities of all tokens of the prompt but the first, of the model's logits as they are, of
+    the sequences that ask for them and whose first token this step samples."""
     encode_seconds: float = 0.0
     """How long the encoder took, all media of the step together."""
     mispredicted: frozenset[int] = frozenset()

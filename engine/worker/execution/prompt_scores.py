@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glimpse.engine.core.plan import InFlightStep, PromptScore, SequenceChunk, StepResult
+from glimpse.engine.core.plan import InFlightStep, SequenceChunk, StepResult
+from glimpse.engine.protocol.messages import TokenLogprobs
 from glimpse.engine.worker.execution.sampler import finite_logprobs
 from glimpse.engine.worker.tensors.transfer import Download
 
@@ -26,7 +27,7 @@ class PromptScorer:
         """`num_top`: how many of the most likely tokens are returned at each position."""
         self._prompt_token_ids = prompt_token_ids
         self._num_top = num_top
-        self._scores: list[PromptScore] = []
+        self._scores: list[TokenLogprobs] = []
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -57,14 +58,13 @@ class PromptScorer:
         for row in values.reshape(len(self.rows(chunk)), -1):
             rank, logprob, *top = row.tolist()
             token_ids, logprobs = top[: len(top) // 2], top[len(top) // 2 :]
-            self._scores.append(
-                PromptScore(rank=int(rank), logprob=logprob, top=finite_logprobs(list(map(int, token_ids)), logprobs))
-            )
+            finite = list(finite_logprobs(list(map(int, token_ids)), logprobs))
+            self._scores.append(TokenLogprobs(rank=int(rank), logprob=logprob, top=finite))
 
     @property
-    def scores(self) -> tuple[PromptScore, ...]:
+    def scores(self) -> list[TokenLogprobs]:
         """Scores of all tokens but the first, once all chunks were added."""
-        return tuple(self._scores)
+        return [*self._scores]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class ScoredStep:
         for own in self.scored:
             own.scorer.add(own.chunk, own.values.wait().numpy())
         scores = {own.chunk.sequence_id: own.scorer.scores for own in self.scored if own.chunk.samples}
-        return replace(self.step.result(), prompt_scores=scores)
+        return replace(self.step.result(), prompt_logprobs=scores)
 
 
 def score_chunks(
