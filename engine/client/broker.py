@@ -8,6 +8,7 @@ import logging
 import math
 import socket
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -44,33 +45,15 @@ class _Answer(msgspec.Struct, frozen=True):
     request_id: str
 
 
-class _Prompt(_Answer, frozen=True):
-    """What the broker reads of a request: prompts and media pass through it as they are."""
+class _ToBroker(_Answer, frozen=True):
+    """What the broker reads of a `Request` or a `Cancel`: prompts and media pass through it as they are."""
 
+    type: Literal["generate", "embed", "load_adapter", "unload_adapter", "cancel"]
     flow: str = ""
     digest: bytes = b""
-
-
-class _Embed(_Prompt, frozen=True, tag="embed"):
-    """An `Embed`."""
-
-
-class _Generate(_Prompt, frozen=True, tag="generate"):
-    """A `Generate`."""
-
     siblings: list[_Answer] = []
 
 
-class _LoadAdapter(_Prompt, frozen=True, tag="load_adapter"):
-    """A `LoadAdapter`."""
-
-
-class _UnloadAdapter(_Prompt, frozen=True, tag="unload_adapter"):
-    """An `UnloadAdapter`."""
-
-
-_Request = _Generate | _Embed | _LoadAdapter | _UnloadAdapter
-_ToBroker = _Request | Cancel
 _TO_BROKER = Frames[_ToBroker](_ToBroker)
 
 
@@ -141,23 +124,12 @@ class EngineBroker:
         """Passes a message on to the engine. While that is not ready, its front end is about to hear so."""
         if not self._supervisor.state.takes_requests:
             return
-        match _TO_BROKER.decode(body):
-            case _Generate(siblings=siblings) as prompt:
-                self._submit(channel, body, prompt, [sibling.request_id for sibling in siblings])
-            case Cancel():
-                self._supervisor.send(body)
-            case request:
-                self._submit(channel, body, request, [])
-
-    def _submit(
-        self,
-        channel: AsyncChannel[_ToBroker],
-        body: bytes,
-        prompt: _Request,
-        siblings: Sequence[str],
-    ) -> None:
-        owned = [prompt.request_id, *siblings]
-        work = Work(request_ids=owned, digest=prompt.digest, flow=prompt.flow or prompt.request_id)
+        message = _TO_BROKER.decode(body)
+        if message.type == "cancel":
+            self._supervisor.send(body)
+            return
+        owned = [message.request_id, *(sibling.request_id for sibling in message.siblings)]
+        work = Work(request_ids=owned, digest=message.digest, flow=message.flow or message.request_id)
         if (refusal := self._supervisor.submit(body, work)) is not None:
             channel.post(RefusedRequests(events=[error_event(request_id, refusal) for request_id in owned]))
             return
