@@ -46,7 +46,7 @@ def placements(media: Sequence[PromptMedium]) -> list[ImagePlacement]:
     for medium in media:
         if medium.span.kind is not MediaKind.IMAGE:
             continue
-        if medium.shape.placement is None:
+        if medium.placement is None:
             raise InvalidRequest("grounding", "expected false, since embeddings in place of an image have no pixels")
-        found.append(medium.shape.placement)
+        found.append(medium.placement)
     return found

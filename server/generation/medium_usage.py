@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import assert_never
 
-from glimpse.engine.protocol.media import MediaSpan
+from glimpse.engine.protocol.media import Embeddings, MediaSpan
+from glimpse.engine.protocol.messages import MediaInput
 from glimpse.media.cache.request_media import MediumOrigin
 from glimpse.media.embeddings.embeddings import Embedding
 from glimpse.media.kind import MediaKind
@@ -32,9 +34,14 @@ class CacheTier(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MediumShape:
-    """The size of a medium as the model sees it; None where the kind has no such size."""
+class PromptMedium:
+    """A medium of a prompt, without its content: its size is that which the model sees, None where its kind has none
+    such."""
 
+    span: MediaSpan
+    origin: MediumOrigin
+    is_embedding: bool
+    """Whether the medium is an encoder output, so that the engine's own encoder has nothing to do."""
     width: int | None = None
     """Pixels, after resizing: of an image's largest tile, or of a video's frames."""
     height: int | None = None
@@ -52,26 +59,17 @@ class MediumShape:
     """Length of audio, without what the model does not hear."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptMedium:
-    """A medium of a prompt, without its content."""
-
-    span: MediaSpan
-    shape: MediumShape
-    origin: MediumOrigin
-    is_embedding: bool
-    """Whether the medium is an encoder output, so that the engine's own encoder has nothing to do."""
-
-
-def medium_shape(medium: Medium, loader: MediaLoader) -> MediumShape:
-    """Returns the size of a medium that `loader` has loaded."""
+def prompt_medium(medium: Medium, sent: MediaInput, origin: MediumOrigin, loader: MediaLoader) -> PromptMedium:
+    """Describes a medium that `loader` has loaded, and that is `sent` to the engine."""
+    is_embedding = isinstance(sent.content, Embeddings)
+    describe = partial(PromptMedium, span=sent.span, origin=origin, is_embedding=is_embedding)
     match medium:
         case Image():
             num_tiles, (height, width) = loader.tiles(medium)
-            return MediumShape(width=width, height=height, num_tiles=num_tiles, placement=medium.placement)
+            return describe(width=width, height=height, num_tiles=num_tiles, placement=medium.placement)
         case Video():
             num_frames, height, width, _ = medium.pixels.shape
-            return MediumShape(
+            return describe(
                 width=width,
                 height=height,
                 num_frames=num_frames,
@@ -79,9 +77,9 @@ def medium_shape(medium: Medium, loader: MediaLoader) -> MediumShape:
                 frame_seconds=medium.frame_seconds,
             )
         case Audio():
-            return MediumShape(duration_seconds=medium.duration_seconds)
+            return describe(duration_seconds=medium.duration_seconds)
         case Embedding():
-            return MediumShape()
+            return describe()
         case _:
             assert_never(medium)
 

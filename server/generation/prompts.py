@@ -14,9 +14,7 @@ from glimpse.engine.checkpoint.text.media_inputs import MediaLayouts, media_inpu
 from glimpse.engine.checkpoint.text.prompt import Prompt, PromptBuilder
 from glimpse.engine.checkpoint.text.slots import PlaceholderError
 from glimpse.engine.errors import TemplateError
-from glimpse.engine.protocol.media import Embeddings
-from glimpse.engine.protocol.messages import MediaInput
-from glimpse.media.cache.request_media import MediaUsage, RequestMedia
+from glimpse.media.cache.request_media import RequestMedia
 from glimpse.media.embeddings.embeddings import EmbeddingError
 from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.errors import MediaOptionError
@@ -29,7 +27,7 @@ from glimpse.server.call.context import CallContext
 from glimpse.server.call.deadline import within
 from glimpse.server.call.offload import run
 from glimpse.server.errors import InvalidRequest
-from glimpse.server.generation.medium_usage import PromptMedium, medium_shape
+from glimpse.server.generation.medium_usage import prompt_medium
 from glimpse.server.generation.usage import LoadedPrompt
 from glimpse.server.request import Conversation, PromptSource, TextPrompt, TokenPrompt
 from glimpse.server.telemetry.metrics import Metrics
@@ -115,7 +113,10 @@ class PromptLoader:
                     token_ids=prompt.token_ids,
                     media=inputs,
                     media_usage=batch.usage if media else None,
-                    seen=self._seen(media, inputs, batch.usage),
+                    seen=tuple(
+                        prompt_medium(medium, sent, origin, self._media)
+                        for medium, sent, origin in zip(media, inputs, batch.usage.origins, strict=True)
+                    ),
                     parts=tuple(
                         tuple(part if isinstance(part, str) else None for part in each.parts) for each in loaded
                     ),
@@ -142,19 +143,6 @@ class PromptLoader:
                 raise
             raise InvalidRequest(field_of(error.missing, loaded), str(error), "template_refused") from error
         return prompt, layouts
-
-    def _seen(
-        self, media: Sequence[Medium], inputs: Sequence[MediaInput], usage: MediaUsage
-    ) -> tuple[PromptMedium, ...]:
-        return tuple(
-            PromptMedium(
-                span=given.span,
-                shape=medium_shape(medium, self._media),
-                origin=origin,
-                is_embedding=isinstance(given.content, Embeddings),
-            )
-            for medium, given, origin in zip(media, inputs, usage.origins, strict=True)
-        )
 
     def _of_text(self, source: TextPrompt) -> Prompt:
         try:

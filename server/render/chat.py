@@ -246,14 +246,14 @@ def render_videos(media: Iterable[PromptMedium]) -> list[content_pb2.SampledVide
     """Renders the sampled frames of the videos among media. Embeddings in place of a video have none."""
     return [
         content_pb2.SampledVideo(
-            num_frames=shape.num_frames,
-            width=shape.width,
-            height=shape.height,
-            fps=shape.fps,
-            frame_seconds=shape.frame_seconds,
+            num_frames=medium.num_frames,
+            width=medium.width,
+            height=medium.height,
+            fps=medium.fps,
+            frame_seconds=medium.frame_seconds,
         )
-        for shape in (medium.shape for medium in media)
-        if shape.num_frames is not None
+        for medium in media
+        if medium.num_frames is not None
     ]
 
 
@@ -267,12 +267,12 @@ def render_images(media: Iterable[PromptMedium]) -> list[generation_pb2.SeenImag
             seen=_render_box(*placement.seen),
             seen_width=placement.shown[1],
             seen_height=placement.shown[0],
-            num_tiles=medium.shape.num_tiles,
+            num_tiles=medium.num_tiles,
             first_token=medium.span.start,
             tokens=medium.span.num_tokens,
         )
         for medium in media
-        if (placement := medium.shape.placement) is not None
+        if (placement := medium.placement) is not None
     ]
 
 
@@ -396,16 +396,15 @@ def _render_media_usage(media: MediaUsage, usage: Usage) -> generation_pb2.Media
 
 
 def _render_medium(medium: PromptMedium, tier: CacheTier) -> generation_pb2.MediumUsage:
-    shape = medium.shape
     return generation_pb2.MediumUsage(
         modality=MODALITIES[medium.span.kind],
         tokens=medium.span.num_tokens,
         cache_tier=_CACHE_TIERS[tier],
-        width=shape.width,
-        height=shape.height,
-        num_tiles=shape.num_tiles,
-        num_frames=shape.num_frames,
-        duration_seconds=None if shape.duration_seconds is None else round(shape.duration_seconds, 3),
+        width=medium.width,
+        height=medium.height,
+        num_tiles=medium.num_tiles,
+        num_frames=medium.num_frames,
+        duration_seconds=None if medium.duration_seconds is None else round(medium.duration_seconds, 3),
     )
 
 

@@ -19,7 +19,7 @@ from glimpse.media.processing.sizing.smart_resize import SmartResize
 from glimpse.server.errors import InvalidRequest
 from glimpse.server.generation.completion_parser import CompletionParser, ReasoningReader
 from glimpse.server.generation.grounding import GroundingReader, placements
-from glimpse.server.generation.medium_usage import MediumShape, PromptMedium
+from glimpse.server.generation.medium_usage import PromptMedium
 
 TOKENIZER = load_tokenizer(DEFAULT_MODEL)
 FORMS = FAMILIES["Qwen2VLForConditionalGeneration"].grounding
@@ -79,6 +79,6 @@ async def test_reasoning_is_not_read() -> None:
 
 def test_embeddings_in_place_of_an_image_are_refused() -> None:
     span = MediaSpan(kind=MediaKind.IMAGE, start=0, num_tokens=1, key=bytes(32), grid=())
-    medium = PromptMedium(span=span, shape=MediumShape(), origin=MediumOrigin(), is_embedding=True)
+    medium = PromptMedium(span=span, origin=MediumOrigin(), is_embedding=True)
     with pytest.raises(InvalidRequest, match="embeddings in place of an image have no pixels"):
         placements([medium])

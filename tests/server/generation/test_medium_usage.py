@@ -9,7 +9,7 @@ from glimpse.engine.protocol.media import MediaSpan
 from glimpse.engine.protocol.messages import RequestStats
 from glimpse.media.cache.request_media import MediaUsage, MediumOrigin
 from glimpse.media.kind import MediaKind
-from glimpse.server.generation.medium_usage import CacheTier, MediumShape, PromptMedium
+from glimpse.server.generation.medium_usage import CacheTier, PromptMedium
 from glimpse.server.generation.usage import LoadedPrompt, Usage
 
 NEW = MediumOrigin()
@@ -22,8 +22,7 @@ DECODED = MediumOrigin(num_cached_files=1, was_decoded=True)
 def medium(start: int, origin: MediumOrigin = NEW, *, is_embedding: bool = False) -> PromptMedium:
     """Ten tokens, of which the first and the last are marks around the placeholder tokens."""
     span = MediaSpan(kind=MediaKind.IMAGE, start=start, num_tokens=10, runs=((1, 8),), key=b"a", grid=(1, 2, 4))
-    shape = MediumShape(width=56, height=28, num_tiles=1)
-    return PromptMedium(span=span, shape=shape, origin=origin, is_embedding=is_embedding)
+    return PromptMedium(span=span, origin=origin, is_embedding=is_embedding, width=56, height=28, num_tiles=1)
 
 
 def tiers(*media: PromptMedium, cached: int = 0, encoded: Sequence[int] = ()) -> list[CacheTier]:

@@ -10,7 +10,7 @@ from glimpse.engine.protocol.messages import FinishReason, RequestStats
 from glimpse.media.cache.request_media import MediaUsage, MediumOrigin
 from glimpse.media.kind import MediaKind
 from glimpse.server.dialects.openai import OPENAI
-from glimpse.server.generation.medium_usage import MediumShape, PromptMedium
+from glimpse.server.generation.medium_usage import PromptMedium
 from glimpse.server.generation.usage import LoadedPrompt, Usage
 from glimpse.server.render.chat import ChunkRenderer, CompletionHead, render_response
 from glimpse.server.request import ChatRequest
@@ -34,7 +34,7 @@ def delta(index: int = 0, text: str = "", **members: Any) -> Delta:
 def used() -> Usage:
     """Seven tokens of a prompt, four of them of an image, and an answer of three tokens."""
     span = MediaSpan(kind=MediaKind.IMAGE, start=1, num_tokens=4, runs=((0, 4),), key=b"a", grid=(1, 2, 2))
-    image = PromptMedium(span=span, shape=MediumShape(), origin=MediumOrigin(), is_embedding=False)
+    image = PromptMedium(span=span, origin=MediumOrigin(), is_embedding=False)
     usage = Usage()
     usage.add_prompt(0, LoadedPrompt(token_ids=[1] * 7, media=[], media_usage=MediaUsage(), seen=(image,)))
     usage.add_delta(0, Delta(token_ids=[1] * 3, stats=RequestStats(num_cached_tokens=2)))
