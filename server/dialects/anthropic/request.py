@@ -1,6 +1,6 @@
 """Turns requests of the Messages API into those of ChatService."""
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TypeAlias
 
 from glimpse.anthropic.v1 import anthropic_pb2
@@ -28,6 +28,8 @@ _CHOICES = {
     "any": chat_pb2.TOOL_CHOICE_MODE_REQUIRED,
     "none": chat_pb2.TOOL_CHOICE_MODE_NONE,
 }
+_PARTS = ("text", "image", "video", "audio")
+"""Kinds of blocks that become parts of a message each."""
 
 
 def to_chat(
@@ -153,9 +155,12 @@ class _Messages:
                 message.tool_calls.add(id=use.id, function=function)
             case "document":
                 self._add_document(message, block.document, path)
-            case kind if kind in _PARTS:
+            case "text":
                 self._adapted[f"{own}.content[{len(message.content)}]"] = path
-                _PARTS[kind](message.content.add(), block)
+                message.content.add(text=block.text.text)
+            case "image" | "video" | "audio" as kind:
+                self._adapted[f"{own}.content[{len(message.content)}]"] = path
+                _set_source(getattr(message.content.add(), kind).source, getattr(block, kind).source)
             case _:
                 raise InvalidRequest(path, "expected a block, got nothing", "missing_value")
 
@@ -174,22 +179,6 @@ class _Messages:
                 message.content.add(text=document.source.text.data)
 
 
-def _set_text(part: content_pb2.ContentPart, block: anthropic_pb2.InputBlock) -> None:
-    part.text = block.text.text
-
-
-def _set_image(part: content_pb2.ContentPart, block: anthropic_pb2.InputBlock) -> None:
-    _set_source(part.image.source, block.image.source)
-
-
-def _set_video(part: content_pb2.ContentPart, block: anthropic_pb2.InputBlock) -> None:
-    _set_source(part.video.source, block.video.source)
-
-
-def _set_audio(part: content_pb2.ContentPart, block: anthropic_pb2.InputBlock) -> None:
-    _set_source(part.audio.source, block.audio.source)
-
-
 def _set_source(
     source: content_pb2.MediaSource, given: anthropic_pb2.BlockSource | anthropic_pb2.DocumentSource
 ) -> None:
@@ -202,15 +191,6 @@ def _set_source(
             source.upload_id = given.file.file_id
         case _:
             source.SetInParent()
-
-
-_PARTS: dict[str | None, Callable[[content_pb2.ContentPart, anthropic_pb2.InputBlock], None]] = {
-    "text": _set_text,
-    "image": _set_image,
-    "video": _set_video,
-    "audio": _set_audio,
-}
-"""Kind of block → the function that writes it as a part."""
 
 
 def _add_tools(request: Request, chat: ChatRequest, adapted: dict[str, str]) -> None:

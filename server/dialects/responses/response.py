@@ -18,7 +18,8 @@ _IN_PROGRESS = responses_pb2.RESPONSE_STATUS_IN_PROGRESS
 _COMPLETED = responses_pb2.RESPONSE_STATUS_COMPLETED
 _INCOMPLETE = responses_pb2.RESPONSE_STATUS_INCOMPLETE
 _PREFIX = "resp_"
-_ITEM_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc"}
+ITEM_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "function_call_output": "fco"}
+"""Kind of item → what ids of such items begin with."""
 _ECHOED = (
     "instructions",
     "max_output_tokens",
@@ -159,7 +160,7 @@ class ResponseRenderer:
     def _begin_item(self, kind: str, item: responses_pb2.ResponseItem) -> StreamResponseResponse:
         index = len(self._response.output)
         own: Any = getattr(item, kind)
-        own.id = f"{_ITEM_PREFIXES[kind]}_{self._response.id.removeprefix(_PREFIX)}_{index}"
+        own.id = f"{ITEM_PREFIXES[kind]}_{self._response.id.removeprefix(_PREFIX)}_{index}"
         own.status = _IN_PROGRESS
         self._response.output.append(item)
         self._place = {"item_id": own.id, "output_index": index}

@@ -17,6 +17,7 @@ from glimpse.media.sources.uploads import IncomingUpload, Part, Upload, Uploads
 from glimpse.openai.v1 import responses_pb2
 from glimpse.server.call.context import CallContext
 from glimpse.server.call.offload import run_sized
+from glimpse.server.dialects.responses.response import ITEM_PREFIXES
 from glimpse.server.dialects.responses.stored_media import attach, detach, detached
 from glimpse.server.errors import InvalidRequest
 
@@ -25,12 +26,6 @@ _READ_SECONDS = 30.0
 _NOT_FOUND = "response_not_found"
 _MAX_TURNS = 1000
 """The most responses of a conversation."""
-_ITEM_PREFIXES = {
-    "message": "msg",
-    "function_call": "fc",
-    "function_call_output": "fco",
-    "reasoning": "rs",
-}
 
 _KEY = re.compile(r"(?=.{1,64}$)[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*")
 """Keys that ids have; not the gateway's `-`, which stands for none."""
@@ -245,11 +240,11 @@ def _answered(response: responses_pb2.Response) -> bytes:
 def _complete(item: responses_pb2.ResponseItem, name: str) -> None:
     """Adds what stored items have: an id, a status, and text of the model as such."""
     kind = item.WhichOneof("item")
-    if kind not in _ITEM_PREFIXES:
+    if kind not in ITEM_PREFIXES:
         return
     own = getattr(item, kind)
     if not own.id:
-        own.id = f"{_ITEM_PREFIXES[kind]}_{name}"
+        own.id = f"{ITEM_PREFIXES[kind]}_{name}"
     own.status = own.status or responses_pb2.RESPONSE_STATUS_COMPLETED
     if kind == "message" and item.message.role == responses_pb2.RESPONSE_ROLE_ASSISTANT:
         for part in item.message.content:
