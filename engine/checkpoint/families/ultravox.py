@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.checkpoint.families.reading.fields import require
-from glimpse.engine.checkpoint.families.reading.whisper import check_processing, whisper_config
+from glimpse.engine.checkpoint.families.reading.whisper import audio_of, check_processing, whisper_config
 from glimpse.engine.checkpoint.families.spec import CompanionSpec, FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.text import nested_decoder, nested_eos_token_ids
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, one_run
 from glimpse.engine.checkpoint.model_config.encoders import UltravoxConfig
 from glimpse.engine.checkpoint.model_config.model import ModelConfig
-from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import AudioProcessing, audio_processing
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.preprocessor import check_fields, read_feature_extractor, read_json
@@ -100,17 +99,8 @@ def _check_processor(path: Path, encoder: UltravoxConfig) -> None:
 def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
     """Returns audio of whole chunks. They are encoded one after the other."""
     encoder = config.encoder_as(UltravoxConfig)
-    audio = encoder.audio
     num_chunks = max(1, min(num_tokens // encoder.num_tokens(encoder.chunk_frames), MAX_CHUNKS))
-    num_frames = num_chunks * encoder.chunk_frames
-    return LargestMedium(
-        kind=MediaKind.AUDIO,
-        grid=(1, audio.num_mel_bins, num_frames),
-        num_bytes=4 * audio.num_mel_bins * num_frames,
-        num_positions=audio.max_positions,
-        width=audio.width,
-        intermediate_size=audio.intermediate_size,
-    )
+    return audio_of(encoder.audio, num_frames=num_chunks * encoder.chunk_frames)
 
 
 def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.checkpoint.families.reading.chatml import QWEN2_AUDIO_TEMPLATE
 from glimpse.engine.checkpoint.families.reading.fields import require, rope_of, text_config
-from glimpse.engine.checkpoint.families.reading.whisper import check_processing, whisper_config
+from glimpse.engine.checkpoint.families.reading.whisper import audio_of, check_processing, whisper_config
 from glimpse.engine.checkpoint.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.checkpoint.families.token_layout import LayoutContext, TokenLayout, one_run
 from glimpse.engine.checkpoint.model_config.encoders import AudioConfig
@@ -64,15 +64,7 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
 def _largest_medium(config: ModelConfig, _num_tokens: int) -> LargestMedium:
     """Returns the longest audio."""
     encoder = config.encoder_as(AudioConfig)
-    num_frames = 2 * encoder.max_positions
-    return LargestMedium(
-        kind=MediaKind.AUDIO,
-        grid=(1, encoder.num_mel_bins, num_frames),
-        num_bytes=4 * encoder.num_mel_bins * num_frames,
-        num_positions=encoder.max_positions,
-        width=encoder.width,
-        intermediate_size=encoder.intermediate_size,
-    )
+    return audio_of(encoder, num_frames=2 * encoder.max_positions)
 
 
 def _layout(medium: "Medium", _context: LayoutContext) -> TokenLayout:

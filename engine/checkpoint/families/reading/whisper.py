@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from glimpse.engine.checkpoint.families.reading.fields import require
+from glimpse.engine.checkpoint.families.spec import LargestMedium
 from glimpse.engine.checkpoint.model_config.encoders import AudioConfig
+from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import AudioProcessing
 
 
@@ -35,3 +37,15 @@ def check_processing(processing: AudioProcessing, encoder: AudioConfig) -> None:
         raise ValueError("preprocessor_config.json: feature_size does not match num_mel_bins in config.json")
     if processing.max_samples // processing.hop != 2 * encoder.max_positions:
         raise ValueError("preprocessor_config.json: chunk_length does not match max_source_positions in config.json")
+
+
+def audio_of(encoder: AudioConfig, *, num_frames: int) -> LargestMedium:
+    """Returns audio of so many frames, which are encoded in parts of at most `max_positions` positions."""
+    return LargestMedium(
+        kind=MediaKind.AUDIO,
+        grid=(1, encoder.num_mel_bins, num_frames),
+        num_bytes=4 * encoder.num_mel_bins * num_frames,
+        num_positions=encoder.max_positions,
+        width=encoder.width,
+        intermediate_size=encoder.intermediate_size,
+    )

@@ -22,8 +22,8 @@ from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.execution.runner import ModelRunner
 from glimpse.engine.worker.loading.build_runner import LoadedShard
 from glimpse.engine.worker.loading.load_engine import load_core, load_shard, make_runner
+from glimpse.engine.worker.parallel.distributed_runner import shard_plan
 from glimpse.engine.worker.parallel.group import join_group
-from glimpse.engine.worker.parallel.plans import shard_plan
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import audio_from_samples
 from tests.checkpoints.idefics3 import make_idefics3_checkpoint

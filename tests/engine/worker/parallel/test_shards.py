@@ -12,7 +12,7 @@ from glimpse.engine.core.plan import Encode, SequenceChunk, SequenceStart, StepP
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.protocol.media import Embeddings
 from glimpse.engine.protocol.sampling_params import SamplingParams
-from glimpse.engine.worker.parallel.plans import assign_encoder_ranks, shard_plan
+from glimpse.engine.worker.parallel.distributed_runner import assign_encoder_ranks, shard_plan
 from glimpse.engine.worker.parallel.shards import shard_config, shard_tensor
 from glimpse.media.kind import MediaKind
 
