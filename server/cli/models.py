@@ -9,7 +9,7 @@ from google.protobuf import json_format
 
 from glimpse.client import GlimpseError
 from glimpse.server.cli.chat.connection import Connection
-from glimpse.server.cli.local.tables import table
+from glimpse.server.cli.local.tables import json_text, table
 from glimpse.v1 import model_pb2
 
 _DEFAULTS = Connection()
@@ -80,25 +80,22 @@ def _row(model: model_pb2.Model) -> tuple[str, str, str, str]:
 
 
 def _recommended(*, as_json: bool) -> str:
-    import msgspec  # noqa: PLC0415 - as below
-
-    from glimpse.server.cli.local.recommend import look, recommendations_text  # noqa: PLC0415
+    from glimpse.server.cli.local.recommend import look, recommendations_text  # noqa: PLC0415 - as below
 
     found = look()
     if isinstance(found, str):
         sys.exit(f"glimpse: {found}")
-    return msgspec.json.format(msgspec.json.encode(found)).decode() if as_json else recommendations_text(found)
+    return json_text(found) if as_json else recommendations_text(found)
 
 
 def _families(*, as_json: bool) -> Iterator[str]:
-    import msgspec  # noqa: PLC0415 - the table of a server needs no families
-
+    # The table of a server needs no families.
     from glimpse.engine.checkpoint.families.registry import FAMILIES  # noqa: PLC0415
 
     media = [name for name, spec in FAMILIES.items() if spec.reads_media]
     text = [name for name, spec in FAMILIES.items() if not spec.reads_media]
     if as_json:
-        yield msgspec.json.format(msgspec.json.encode({"with_media": media, "text": text})).decode()
+        yield json_text({"with_media": media, "text": text})
         return
     yield from ("With images, videos or audio:", *(f"  {name}" for name in media))
     yield from ("With text alone:", *(f"  {name}" for name in text))

@@ -24,6 +24,7 @@ from glimpse.engine.worker.loading.check_messages import CheckRequest, ServingCh
 from glimpse.engine.worker.loading.weight_files import StoredTensor, read_headers
 from glimpse.near_names import closest
 from glimpse.server.cli.check_text import ModelCheck, check_text
+from glimpse.server.cli.local.tables import json_text
 from glimpse.server.settings import ModelSettings
 
 _T = TypeVar("_T")
@@ -34,7 +35,7 @@ _ENGINE_COMMAND = (sys.executable, "-m", "glimpse.engine.worker.loading.check_se
 def run_check(model: str | None, settings: ModelSettings, *, as_json: bool) -> NoReturn:
     """Prints whether the model can be served, and ends with the exit status that says it."""
     result = check_model(model or str(DEFAULT_MODEL), settings)
-    print(msgspec.json.format(msgspec.json.encode(result)).decode() if as_json else check_text(result))
+    print(json_text(result) if as_json else check_text(result))
     sys.exit(0 if result.can_be_served else 1)
 
 

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from glimpse.server.cli.local.running import RunningServer, memory_of, running_servers
 from glimpse.server.cli.local.running import stop as stop_server
-from glimpse.server.cli.local.tables import duration_text, size_text, table
+from glimpse.server.cli.local.tables import duration_text, json_text, size_text, table
 from glimpse.usage import UsageError
 
 _Json: TypeAlias = Annotated[bool, Parameter(negative="")]
@@ -49,7 +49,7 @@ def list_models(*, json: _Json = False) -> None:
 
     models = [(each, _has_weights(each.folder)) for each in downloaded_models()]
     if json:
-        print(_as_json([{**asdict(each), "folder": str(each.folder), "is_complete": whole} for each, whole in models]))
+        print(json_text([{**asdict(each), "folder": str(each.folder), "is_complete": whole} for each, whole in models]))
         return
     rows = [
         (
@@ -104,7 +104,7 @@ def ps(*, json: _Json = False) -> None:
     """
     servers = running_servers()
     if json:
-        print(_as_json([msgspec.to_builtins(each) | {"memory_bytes": memory_of(each.pid)} for each in servers]))
+        print(json_text([msgspec.to_builtins(each) | {"memory_bytes": memory_of(each.pid)} for each in servers]))
         return
     rows = [
         (
@@ -146,7 +146,3 @@ def _named(name: str, running: Sequence[RunningServer]) -> list[RunningServer]:
         served = ", ".join(each.names[0] for each in running) or "none"
         sys.exit(f"glimpse: no server of this machine serves {name}; served: {served}")
     return found
-
-
-def _as_json(value: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(value)).decode()

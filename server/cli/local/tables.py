@@ -1,6 +1,8 @@
-"""Tables, sizes and durations as commands print them."""
+"""Tables, JSON, sizes and durations as commands print them."""
 
 from collections.abc import Iterable, Sequence
+
+import msgspec
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -10,6 +12,11 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(
         "  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
+
+
+def json_text(value: object) -> str:
+    """Returns indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(value)).decode()
 
 
 def size_text(num_bytes: float) -> str:

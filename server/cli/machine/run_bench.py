@@ -21,6 +21,7 @@ from glimpse.engine.checkpoint.location import DEFAULT_MODEL, resolve_checkpoint
 from glimpse.engine.errors import CheckpointError
 from glimpse.native.processors import num_processors
 from glimpse.server.cli.console import say
+from glimpse.server.cli.local.tables import json_text
 from glimpse.server.cli.machine.bench_report import Answers, BenchReport, FirstToken, bench_text
 from glimpse.server.cli.machine.served import serving
 from glimpse.v1 import model_pb2
@@ -62,7 +63,7 @@ def run_bench(model: str | None, flags: Sequence[str], *, with_levels: bool, as_
             )
     except GlimpseError as error:
         sys.exit(f"glimpse: the model did not answer: {error}")
-    print(msgspec.json.format(msgspec.json.encode(report)).decode() if as_json else bench_text(report))
+    print(json_text(report) if as_json else bench_text(report))
 
 
 def _measure_steps(model: str | None) -> list[StepShare]:
