@@ -54,7 +54,9 @@ class FrameTimes:
     times: tuple[int, ...]
     """Times of all frames, ascending; at least one."""
     keyframes: tuple[int, ...]
-    """Times of keyframes, ascending; at least one."""
+    """Times of keyframes, ascending; at least one. The first may be before all frames: it was cut away."""
+    num_cut_away: int = 0
+    """Frames from that keyframe to the first frame, which are decoded but not shown."""
     unit_seconds: Fraction
     last_duration: int
 
@@ -79,28 +81,31 @@ class VideoFile:
         Raises:
             MediaError: INVALID_MEDIA if the file is corrupt, truncated or empty; TOO_LARGE if it has too many frames.
         """
-        times, keyframes, last = set[int](), set[int](), (0, 0)
+        times, cut_away, keyframes, last = set[int](), set[int](), set[int](), (0, 0)
         with report_decode_errors("video"):
             for packet in self._container.demux(self._stream):
-                if packet.size == 0 or packet.is_discard:
+                if packet.size == 0:
                     continue
                 time = packet.dts if packet.pts is None else packet.pts
                 if packet.is_corrupt or time is None:
                     raise corrupt("video")
-                times.add(time)
-                last = max(last, (time, packet.duration or 0))
                 if packet.is_keyframe:
                     keyframes.add(time)
-                if len(times) > MAX_SOURCE_FRAMES:
+                (cut_away if packet.is_discard else times).add(time)
+                if not packet.is_discard:
+                    last = max(last, (time, packet.duration or 0))
+                if len(times) + len(cut_away) > MAX_SOURCE_FRAMES:
                     message = f"expected a video of at most {MAX_SOURCE_FRAMES} frames, got more"
                     raise MediaError(MediaErrorCode.TOO_LARGE, message)
-            if not keyframes:
+            if not keyframes or not times:
                 raise MediaError(MediaErrorCode.INVALID_MEDIA, "expected a video with decodable frames, got none")
-            ordered = tuple(sorted(times))
+            ordered, first = tuple(sorted(times)), min(times)
+            begin = max((each for each in keyframes if each <= first), default=first)
             between = ordered[-1] - ordered[-2] if len(ordered) > 1 else 0
             return FrameTimes(
                 times=ordered,
-                keyframes=tuple(sorted(keyframes)),
+                keyframes=tuple(sorted(each for each in keyframes if each >= begin)),
+                num_cut_away=sum(begin <= each < first for each in cut_away),
                 unit_seconds=Fraction(self._stream.time_base),
                 last_duration=last[1] if last[1] > 0 else between,
             )

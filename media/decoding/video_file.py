@@ -46,7 +46,8 @@ def video_from_file(
         frames = video.frame_times()
         shown = _selected_part(frames, options, processing.max_seconds)
         frame_indices = _frame_indices(frames, shown, options, fps, processing.sampling)
-        if num_decoded(frames.times, frames.keyframes, frame_indices) * video.width * video.height > MAX_DECODED_PIXELS:
+        decoded = num_decoded(frames.times, frames.keyframes, frame_indices) + frames.num_cut_away
+        if decoded * video.width * video.height > MAX_DECODED_PIXELS:
             message = "the video takes too long to decode; send a shorter part of it or smaller frames"
             raise MediaError(MediaErrorCode.TOO_LARGE, message)
         return make_video(

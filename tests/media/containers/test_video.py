@@ -65,6 +65,18 @@ def test_seeking_to_keyframes_changes_no_pixel(keyframe_every: int) -> None:
         assert (frames_of(data, indices) == everything[indices]).all()
 
 
+@pytest.mark.parametrize("codec", ["libx264", "libx265"])
+@pytest.mark.parametrize("keyframe_every", [10, 100])
+def test_frames_that_an_edit_list_hides_are_decoded_for_those_after_them(codec: str, keyframe_every: int) -> None:
+    """Phones and `ffmpeg -ss … -c copy` cut so: a part begins at a keyframe before it."""
+    data = video(greys(30), codec=codec, keyframe_every=keyframe_every, times=range(-4, 26), bf="0")
+    found = times_of(data)
+    assert (len(found.times), found.num_cut_away, found.seconds(25)) == (26, 4, 2.5)
+    assert numbers(frames_of(data, list(range(26)))) == list(range(4, 30))
+    assert numbers(frames_of(data, [1, 3, 20])) == [5, 7, 24]
+    assert numbers(frames_of(data, [25])) == [29]
+
+
 def test_decodes_only_from_the_nearest_keyframe() -> None:
     num_calls = 0
 
