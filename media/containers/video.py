@@ -37,6 +37,8 @@ DECODERS = {
 """FFmpeg decoders that may run, and the names of their codecs: what devices, browsers and OpenCV ("mp4v", "MJPG") write
 and fuzzers test most. Not the rest: FFmpeg has hundreds, and most of its holes were in rare ones."""
 
+_BEFORE_ALL = 1 << 20
+"""More of any file's time units than lie between decoding its first frame and showing it."""
 _COVER = Disposition.attached_pic | Disposition.timed_thumbnails
 """Streams of cover art and thumbnails."""
 _CONTAINER_OPTIONS = {
@@ -219,9 +221,16 @@ class _Reader:
         return self._shown
 
     def _seek(self, keyframe: int) -> None:
-        self._container.seek(keyframe, stream=self._stream)
-        self._frames = self._container.decode(self._stream)
-        self._shown = self._ahead = None
+        """Goes to a keyframe, or before it: demuxers that seek by times of decoding may find one that is shown later."""
+        last, back = bisect_right(self._keyframes, keyframe) - 1, 0
+        while True:
+            start = self._keyframes[last - back] if back <= last else self._keyframes[0] - _BEFORE_ALL
+            self._container.seek(start, stream=self._stream)
+            self._frames = self._container.decode(self._stream)
+            self._shown, self._ahead = None, next(self._frames, None)
+            if self._ahead is None or self._ahead.pts <= keyframe or back > last:
+                return
+            back = 2 * back + 1
 
     def _next(self) -> Any:
         if self._stopped():
