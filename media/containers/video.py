@@ -221,7 +221,7 @@ class _Reader:
         return self._shown
 
     def _seek(self, keyframe: int) -> None:
-        """Goes to a keyframe, or before it: demuxers that seek by times of decoding may find one that is shown later."""
+        """Goes to a keyframe, or before it: demuxers that seek by times of decoding may find a later one."""
         last, back = bisect_right(self._keyframes, keyframe) - 1, 0
         while True:
             start = self._keyframes[last - back] if back <= last else self._keyframes[0] - _BEFORE_ALL
