@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 DEADLINE_SECONDS = 120.0
 """How long tests wait for what others do: what comes late on a busy machine fails none of them."""
@@ -31,11 +30,3 @@ def eventually(condition: Callable[[], bool], *, pause: float = 0.02) -> bool:
         time.sleep(pause)
         waited += min(time.monotonic() - looked, _MOST_SECONDS)
     return condition()
-
-
-def alive(pid: int) -> bool:
-    """Returns whether a process runs. A zombie does not: orphans may be reaped late."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

@@ -24,7 +24,7 @@ from typing import Any
 import PIL.Image
 import torch
 
-from bench.serving.processes import cpu_seconds, family
+from bench.serving.processes import cpu_seconds
 from glimpse.engine.checkpoint.model_config.encoders import VisionConfig
 from glimpse.engine.protocol.pooling_params import PoolingParams
 from glimpse.engine.worker.layers.pixels import PixelStatistics, normalize
@@ -38,6 +38,7 @@ from glimpse.media.processing import video
 from glimpse.media.processing.image import Image, ImageProcessing, prepare_image
 from glimpse.media.processing.sizing.smart_resize import DEFAULT_MAX_PIXELS, DEFAULT_MIN_PIXELS, SmartResize
 from glimpse.media.processing.video_options import VideoOptions
+from glimpse.native.process_table import family
 from glimpse.server.dialects.openai import OPENAI
 from glimpse.server.parse.content import parse_conversation
 from glimpse.server.served_model import ServedModel

@@ -32,10 +32,11 @@ import uvloop
 from bench.figures import table
 from bench.serving.clients import AskError, make_client
 from bench.serving.load_generator import closed_loop, probe
-from bench.serving.processes import command_line, cpu_seconds, family
+from bench.serving.processes import cpu_seconds
 from bench.serving.targets import free_ports
 from bench.serving.workloads import Sizes, text_session
 from glimpse.engine.checkpoint.location import DEFAULT_MODEL
+from glimpse.native.process_table import command_line, family
 from glimpse.server.lifecycle.logs import configure_logging
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.processes.run import run as run_server

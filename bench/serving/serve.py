@@ -26,9 +26,10 @@ import uvloop
 from bench.serving.clients import AskError, Client, make_client
 from bench.serving.interference import ask_amid_streams, judge
 from bench.serving.load_generator import Gathered, closed_loop, open_loop, probe
-from bench.serving.processes import cpu_seconds, family, peak_rss_mib
+from bench.serving.processes import cpu_seconds, peak_rss_mib
 from bench.serving.report import Report, ServerCost, by_label, text_report
 from bench.serving.workloads import WORKLOADS, Prompts, Sizes, poisson_arrivals
+from glimpse.native.process_table import family
 
 _QUIET_SECONDS = 4.0
 """Seconds that streams run before the long prompt arrives."""

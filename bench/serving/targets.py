@@ -15,7 +15,7 @@ from pathlib import Path
 import uvloop
 
 from bench.serving.clients import Turn, make_client
-from bench.serving.processes import command_line, family
+from glimpse.native.process_table import command_line, family
 
 _POLL_SECONDS = 0.05
 _START_SECONDS = 600.0

@@ -18,7 +18,8 @@ from glimpse.engine.protocol.config import EngineConfig
 from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.worker.loading.load_engine import LoadedEngine, load_core
 from glimpse.engine.worker.tensors.draws import DrawParams
-from tests.waiting import alive, eventually
+from glimpse.native.process_table import is_alive
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +112,7 @@ def test_what_a_stage_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.M
     done = run_stage("limits", "", out=tmp_path, device="cpu", seconds=100)
     assert done.failure == "exit status 3"
     assert [figure.name for figure in done.figures] == ["copy"]
-    assert eventually(lambda: not alive(int(pid_file.read_text()))), "the stage's child still runs"
+    assert eventually(lambda: not is_alive(int(pid_file.read_text()))), "the stage's child still runs"
 
 
 def test_a_run_survives_a_checkpoint_and_a_device_that_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

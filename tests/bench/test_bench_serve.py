@@ -8,11 +8,12 @@ import pytest
 
 from bench.serving.clients import make_client
 from bench.serving.load_generator import closed_loop
-from bench.serving.processes import cpu_seconds, family, peak_rss_mib
+from bench.serving.processes import cpu_seconds, peak_rss_mib
 from bench.serving.report import text_report
 from bench.serving.serve import measure, parse
 from bench.serving.workloads import Question
 from glimpse.engine.checkpoint.location import DEFAULT_MODEL
+from glimpse.native.process_table import family
 from glimpse.server.lifecycle.build_server import start_server
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.processes.gateway_child import start_gateway

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
+from glimpse.native.process_table import resident_bytes
 from tests.chaos import processes
 from tests.chaos.processes import Holding
 from tests.chaos.stack import Stack
@@ -49,7 +50,7 @@ class Measures:
     def _sample_memory(self) -> None:
         totals: dict[str, int] = {}
         for process in processes.tree(self.stack.pid):
-            totals[process.role] = totals.get(process.role, 0) + processes.resident_bytes(process.pid)
+            totals[process.role] = totals.get(process.role, 0) + resident_bytes(process.pid)
         totals["together"] = sum(totals.values())
         for role, total in totals.items():
             self.peak_bytes[role] = max(total, self.peak_bytes.get(role, 0))

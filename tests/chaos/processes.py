@@ -5,13 +5,22 @@ import contextlib
 import os
 import secrets
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from glimpse.native.process_table import (
+    command_line,
+    family,
+    is_alive,
+    pids,
+    proportional_bytes,
+    resident_bytes,
+    stat,
+)
+
 _PROC = Path("/proc")
-_PAGE_BYTES = 4096
 _ROLES = {
     "glimpse.engine.worker.process": "engine",
     "glimpse.gateway": "gateway",
@@ -43,35 +52,17 @@ class Holding:
 
 
 def tree(root: int) -> list[Process]:
-    children: dict[int, list[int]] = {}
-    started: dict[int, int] = {}
-    for pid, parent, ticks in _table():
-        children.setdefault(parent, []).append(pid)
-        started[pid] = ticks
-    found, waiting = list[Process](), [root]
-    while waiting:
-        pid = waiting.pop()
-        waiting += children.get(pid, ())
-        if pid in started:
-            role = FRONT_END if pid == root else _role(pid)
-            found.append(Process(pid=pid, role=role, age_ticks=started[pid]))
-    return found
+    started = ((pid, stat(pid)) for pid in family(root))
+    return [
+        Process(pid=pid, role=FRONT_END if pid == root else _role(pid), age_ticks=int(fields[19]))
+        for pid, fields in started
+        if fields and fields[0] != "Z"
+    ]
 
 
 def is_computing(pid: int) -> bool:
     """Whether a process runs on a processor or waits for one."""
-    try:
-        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "R"
-    except OSError:
-        return False
-
-
-def resident_bytes(pid: int) -> int:
-    """Resident set size; 0 for a process that has ended. Cheap."""
-    try:
-        return int((_PROC / str(pid) / "statm").read_text().split()[1]) * _PAGE_BYTES
-    except (OSError, IndexError):
-        return 0
+    return stat(pid)[:1] == ["R"]
 
 
 def holdings(root: int) -> dict[str, Holding]:
@@ -81,7 +72,7 @@ def holdings(root: int) -> dict[str, Holding]:
         folder = _PROC / str(process.pid)
         before = found.get(process.role, Holding(memory_bytes=0, num_descriptors=0, num_threads=0))
         found[process.role] = Holding(
-            memory_bytes=before.memory_bytes + _memory_bytes(process.pid),
+            memory_bytes=before.memory_bytes + (proportional_bytes(process.pid) or resident_bytes(process.pid)),
             num_descriptors=before.num_descriptors + _count(folder / "fd"),
             num_threads=before.num_threads + _count(folder / "task"),
         )
@@ -112,7 +103,7 @@ async def kill_leftovers(marker: bytes, *, seconds: float = _GONE_SECONDS) -> li
 
 
 def _marked(marker: bytes) -> list[int]:
-    return [pid for pid, _, _ in _table() if marker in _environment(pid)]
+    return [pid for pid in pids() if is_alive(pid) and marker in _environment(pid)]
 
 
 def _environment(pid: int) -> list[bytes]:
@@ -122,31 +113,9 @@ def _environment(pid: int) -> list[bytes]:
         return []  # it has ended, or belongs to somebody else
 
 
-def _table() -> Iterator[tuple[int, int, int]]:
-    """Yields (pid, parent, start) of all processes."""
-    for stat in _PROC.glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended meanwhile
-        if fields[0] != "Z":
-            yield int(stat.parent.name), int(fields[1]), int(fields[19])
-
-
 def _role(pid: int) -> str:
-    try:
-        command = (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return "other"
+    command = command_line(pid)
     return next((role for words, role in _ROLES.items() if words in command), "other")
-
-
-def _memory_bytes(pid: int) -> int:
-    try:
-        lines = (_PROC / str(pid) / "smaps_rollup").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
-    except (OSError, StopIteration):
-        return resident_bytes(pid)
 
 
 def _count(folder: Path) -> int:

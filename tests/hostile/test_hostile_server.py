@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from glimpse.native.process_table import command_line, family, resident_bytes
 from glimpse.v1 import chat_pb2_grpc, content_pb2
 from tests.e2e.stack import Served
 from tests.hostile.images import hostile_images
@@ -72,26 +73,12 @@ class MemoryWatch:
 
     def _watch(self) -> None:
         while not self._stopped.wait(0.02):
-            self.peak_bytes = max(self.peak_bytes, sum(map(_resident_bytes, [self._pid, *_workers(self._pid)])))
+            self.peak_bytes = max(self.peak_bytes, sum(map(resident_bytes, _watched(self._pid))))
 
 
-def _workers(pid: int) -> list[int]:
-    found: list[int] = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(status.read_text().rpartition(")")[2].split()[1])
-            if parent == pid and b"media." in status.with_name("cmdline").read_bytes():
-                found.append(int(status.parent.name))
-        except OSError:
-            continue  # the process has exited
-    return found
-
-
-def _resident_bytes(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
-    except OSError:
-        return 0
+def _watched(pid: int) -> list[int]:
+    """Returns the server and its workers."""
+    return [pid, *(each for each in family(pid) if "media." in command_line(each))]
 
 
 def _hostile_parts(port: int) -> dict[str, tuple[content_pb2.ContentPart, bool]]:

@@ -7,15 +7,15 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
 from glimpse.native.compiler import user_folder
+from glimpse.native.process_table import family, is_alive, proportional_bytes
 
-_KIB = 1024
 _POLL_SECONDS = 0.1
 
 
@@ -95,39 +95,10 @@ def stop(server: RunningServer) -> None:
     """Stops a server as Ctrl-C does, and waits until it has ended. Raises PermissionError."""
     with suppress(ProcessLookupError):
         os.kill(server.pid, signal.SIGINT)
-    while server in running_servers() or _exists(server.pid):
+    while server in running_servers() or is_alive(server.pid):
         time.sleep(_POLL_SECONDS)
-
-
-def _exists(pid: int) -> bool:
-    """Whether a process lives: one whose parent has not asked for its status does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def memory_of(pid: int) -> int:
     """Returns the bytes of memory of a process and of all below it; what several share counts once."""
-    parents = _parents()
-    members = {pid}
-    while more := {child for child, parent in parents.items() if parent in members} - members:
-        members |= more
-    return sum(map(_proportional_bytes, members))
-
-
-def _parents() -> Mapping[int, int]:
-    found: dict[int, int] = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended
-            found[int(file.parent.name)] = int(file.read_text().rpartition(")")[2].split()[1])
-    return found
-
-
-def _proportional_bytes(pid: int) -> int:
-    """Returns the bytes of a process: its own, and its share of those that others have too."""
-    try:
-        match = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
-    except OSError:
-        return 0
-    return _KIB * int(match[1]) if match else 0
+    return sum(map(proportional_bytes, family(pid)))

@@ -35,11 +35,12 @@ from glimpse.engine.protocol.messages import (
     TokenLogprobs,
 )
 from glimpse.engine.protocol.sampling_params import SamplingParams
+from glimpse.native.process_table import is_alive
 from glimpse.streams import Receiver, Stream
 from tests.engine.client.scripted import Engine
 from tests.paths import ROOT
 from tests.server.services.step_stats import stats
-from tests.waiting import alive, eventually, until
+from tests.waiting import eventually, until
 
 
 @pytest.fixture
@@ -352,7 +353,7 @@ async def test_hung_engine_is_restarted_and_idle_one_is_not(tmp_path: Path) -> N
         events = [event async for event in engine.client.generate(request("hold"))]
         assert (events[-1].finish, events[-1].error) == (FinishReason.ERROR, EngineErrorCode.DIED)
         await until(lambda: engine.client.state is EngineState.READY)
-        assert not alive(pid)
+        assert not is_alive(pid)
         events = [event async for event in engine.client.generate(request("echo"))]
         assert events[-1].finish is FinishReason.STOP
         assert len(engine.pids) == 2
@@ -427,7 +428,7 @@ async def test_engine_that_sends_invalid_messages_is_restarted(engine: Engine) -
     assert event.error is EngineErrorCode.DIED
     await until(lambda: engine.client.state is EngineState.READY)
     assert len(engine.pids) == 2
-    assert not alive(engine.pids[0])
+    assert not is_alive(engine.pids[0])
 
 
 async def test_requests_during_a_restart_are_unavailable_at_once(tmp_path: Path) -> None:
@@ -439,7 +440,7 @@ async def test_requests_during_a_restart_are_unavailable_at_once(tmp_path: Path)
     assert (event.finish, event.error) == (FinishReason.ERROR, EngineErrorCode.UNAVAILABLE)
     assert "restarting" in event.message
     await engine.client.stop()
-    assert not alive(engine.pids[1])
+    assert not is_alive(engine.pids[1])
 
 
 async def test_restarts_continue_until_one_succeeds(tmp_path: Path) -> None:
@@ -536,7 +537,7 @@ async def test_stop_cancels_requests_and_ends_the_process(engine: Engine) -> Non
     await engine.client.stop()
     await asyncio.wait(tasks)
     assert [last_of(task).finish for task in tasks] == [FinishReason.CANCELLED] * 3
-    assert not alive(engine.pids[0])
+    assert not is_alive(engine.pids[0])
     await engine.client.stop()
     assert engine.states == [EngineState.READY, EngineState.STOPPED]
     [event] = await events_of(engine.client, request("echo"))
@@ -550,7 +551,7 @@ async def test_stop_kills_an_engine_that_does_not_exit(engine: Engine, monkeypat
     await engine.client.stop()
     await asyncio.wait([task])
     assert last_of(task).error is EngineErrorCode.UNAVAILABLE
-    assert not alive(engine.pids[0])
+    assert not is_alive(engine.pids[0])
 
 
 async def test_stop_ends_a_loading_engine(tmp_path: Path) -> None:
@@ -561,7 +562,7 @@ async def test_stop_ends_a_loading_engine(tmp_path: Path) -> None:
     with pytest.raises(EngineError):
         await starting
     assert engine.client.state is EngineState.STOPPED
-    assert not alive(engine.pids[0])
+    assert not is_alive(engine.pids[0])
 
 
 async def test_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
@@ -571,7 +572,7 @@ async def test_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    assert not alive(engine.pids[0])
+    assert not is_alive(engine.pids[0])
 
 
 async def test_callback_that_raises_leaves_no_request_waiting(tmp_path: Path) -> None:
@@ -585,7 +586,7 @@ async def test_callback_that_raises_leaves_no_request_waiting(tmp_path: Path) ->
     assert last_of(task).error is EngineErrorCode.UNAVAILABLE
     assert engine.client.state is EngineState.FAILED
     await engine.client.stop()
-    assert not alive(engine.pids[0])
+    assert not is_alive(engine.pids[0])
 
 
 def test_client_works_in_uvloop(tmp_path: Path) -> None:
@@ -600,7 +601,7 @@ def test_client_works_in_uvloop(tmp_path: Path) -> None:
         events = await events_of(engine.client, request("echo", [5, 6]))
         assert [token_id for event in events for token_id in event.token_ids] == [5, 6]
         await engine.client.stop()
-        assert not alive(engine.pids[1])
+        assert not is_alive(engine.pids[1])
 
     uvloop.run(run())
 
@@ -611,7 +612,8 @@ import asyncio
 import itertools
 from pathlib import Path
 from tests.engine.client.scripted import Engine
-from tests.waiting import alive, until
+from glimpse.native.process_table import is_alive
+from tests.waiting import until
 
 async def main():
     await Engine(Path({str(tmp_path)!r}), "ready").client.start()
@@ -624,9 +626,9 @@ asyncio.run(main())
         assert front_end.stdout is not None
         assert front_end.stdout.readline() == b"started\n"
         pid = int((tmp_path / "starts").read_text())
-        assert alive(pid)
+        assert is_alive(pid)
         front_end.kill()
-    assert eventually(lambda: not alive(pid))
+    assert eventually(lambda: not is_alive(pid))
 
 
 async def test_siblings_are_answered_with_their_request(engine: Engine) -> None:

@@ -11,9 +11,10 @@ import pytest
 
 from glimpse.engine.client import spare, supervisor
 from glimpse.engine.client.supervisor import EngineState
+from glimpse.native.process_table import is_alive
 from tests.engine.client.scripted import Engine
 from tests.paths import ROOT
-from tests.waiting import alive, until
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ async def test_spare_that_dies_is_replaced(engine: Engine) -> None:
 
 async def test_stop_ends_the_spare(engine: Engine) -> None:
     await engine.client.stop()
-    assert not any(map(alive, engine.pids))
+    assert not any(map(is_alive, engine.pids))
 
 
 async def test_engines_that_die_again_and_again_wait(engine: Engine) -> None:
@@ -58,9 +59,9 @@ async def test_engines_that_die_again_and_again_wait(engine: Engine) -> None:
     await until(lambda: engine.client.state is EngineState.RESTARTING)
     await asyncio.sleep(0.1)
     assert engine.client.state is EngineState.RESTARTING
-    assert alive(engine.pids[2])
+    assert is_alive(engine.pids[2])
     await engine.client.stop()
-    assert not any(map(alive, engine.pids))
+    assert not any(map(is_alive, engine.pids))
 
 
 async def test_spare_ends_with_its_front_end(tmp_path: Path) -> None:
@@ -68,7 +69,8 @@ async def test_spare_ends_with_its_front_end(tmp_path: Path) -> None:
 import asyncio
 from pathlib import Path
 from tests.engine.client.scripted import Engine
-from tests.waiting import alive, until
+from glimpse.native.process_table import is_alive
+from tests.waiting import until
 
 async def main():
     engine = Engine(Path({str(tmp_path)!r}), "ready", keep_spare=True)
@@ -87,4 +89,4 @@ asyncio.run(main())
     pids = [int(line) for line in (tmp_path / "starts").read_text().split()]
     front_end.kill()
     await front_end.wait()
-    await until(lambda: not any(map(alive, pids)))
+    await until(lambda: not any(map(is_alive, pids)))

@@ -44,7 +44,7 @@ from glimpse.engine.protocol.sampling_params import SamplingParams
 from glimpse.engine.protocol.transport import FROM_ENGINE
 from glimpse.frames import AsyncChannel
 from glimpse.media.kind import MediaKind
-from tests.chaos.processes import resident_bytes
+from glimpse.native.process_table import resident_bytes, stat
 from tests.waiting import until
 
 PAUSABLE_ENGINE = Path(__file__).with_name("pausable_engine.py")
@@ -378,7 +378,7 @@ async def test_real_engine_refuses_a_folder_without_a_checkpoint(tmp_path: Path)
 
 def _processor_ticks(pid: int) -> int:
     """Returns user and system time so far, in ticks of 10 ms."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    fields = stat(pid)
     return int(fields[11]) + int(fields[12])
 
 

@@ -25,6 +25,7 @@ from glimpse.identity.api_keys import KeyOwner, key_line
 from glimpse.identity.errors import IdentityConfigError
 from glimpse.identity.tenant import Tenant
 from glimpse.media.shared.values import OVERHEAD_BYTES
+from glimpse.native.process_table import is_alive
 from glimpse.server.lifecycle.addresses import PortError
 from glimpse.server.lifecycle.served_checkpoint import find_checkpoint
 from glimpse.server.media_settings import MediaSettings
@@ -48,7 +49,7 @@ from tests.media.shared.redis_server import RedisServer
 from tests.server.requests import image_part, png, request, user
 from tests.server.services.test_streaming import PLAIN_TOKENS
 from tests.server.serving import served
-from tests.waiting import alive, eventually, until
+from tests.waiting import eventually, until
 
 pytestmark = pytest.mark.usefixtures("forks")
 
@@ -229,7 +230,7 @@ def test_front_ends_end_with_their_supervisor(tiny_checkpoint: Path, tmp_path: P
         assert len(running) == NUM_FRONT_ENDS
         server.process.kill()
         server.process.wait()
-        assert eventually(lambda: not any(alive(pid) for pid in running))
+        assert eventually(lambda: not any(is_alive(pid) for pid in running))
 
 
 def test_ctrl_c_ends_all_with_status_0_and_reaches_no_front_end_even_while_it_imports(
@@ -262,7 +263,7 @@ def test_ctrl_c_ends_all_with_status_0_and_reaches_no_front_end_even_while_it_im
             for pid in (*running, server.process.pid):
                 os.kill(pid, signal.SIGINT)
             assert server.process.wait(timeout=30) == 0
-            assert not any(alive(pid) for pid in running)
+            assert not any(is_alive(pid) for pid in running)
     finally:
         serves.set()
         thread.join()
@@ -391,7 +392,7 @@ async def test_front_end_that_dies_is_replaced_once_and_its_requests_leave_the_e
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     assert before == 1
     assert len(await answer(server.upstreams[1])) > 1
-    await until(lambda: len(processes()) == NUM_FRONT_ENDS and not alive(victim))
+    await until(lambda: len(processes()) == NUM_FRONT_ENDS and not is_alive(victim))
     await until_served(target)
     assert len(await answer(target)) > 1
     await until(lambda: server._broker.num_open == 0)  # pyright: ignore[reportPrivateUsage]
@@ -406,7 +407,7 @@ async def test_counters_keep_what_a_dead_front_end_counted(server: FrontEnds) ->
         await answer(target)
     assert await asyncio.to_thread(read) == before + NUM_FRONT_ENDS
     os.kill(victim := processes()[0], signal.SIGKILL)
-    await until(lambda: len(processes()) == NUM_FRONT_ENDS and not alive(victim))
+    await until(lambda: len(processes()) == NUM_FRONT_ENDS and not is_alive(victim))
     for target in server.upstreams:
         await until_served(target)
     assert await asyncio.to_thread(read) == before + NUM_FRONT_ENDS

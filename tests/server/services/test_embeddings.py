@@ -1,6 +1,5 @@
 """Tests for embeddings over the typed API: they are equivalent to their media, and invalid ones are isolated."""
 
-import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import PIL.Image
 import pytest
 import torch
 
+from glimpse.native.process_table import resident_bytes
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
 from tests.e2e.stack import Served, children
 from tests.media.images import encode
@@ -239,8 +239,3 @@ def assert_refused(chat: Chat, part: content_pb2.ContentPart, field: str, says: 
     assert request_of.field_violations[0].field == f"{PART}.{field}"
     assert says in request_of.field_violations[0].description
     assert info.reason in reasons
-
-
-def resident_bytes(pid: int) -> int:
-    """Memory of a process in bytes."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()

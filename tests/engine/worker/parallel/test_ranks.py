@@ -30,6 +30,7 @@ from glimpse.engine.worker.loading.load_engine import load_core
 from glimpse.engine.worker.parallel import ranks
 from glimpse.engine.worker.parallel.messages import Join, Load, Loaded, channel_to_rank
 from glimpse.engine.worker.parallel.ranks import Ranks
+from glimpse.native.process_table import is_alive
 from tests.checkpoints.qwen3_5 import make_qwen3_5_checkpoint
 from tests.engine.checking_runner import events_of, tokens_of
 from tests.engine.harness import Prompt, make_prompt, request_of
@@ -39,7 +40,7 @@ from tests.engine.worker.models import test_glm4v as glm4v
 from tests.engine.worker.models import test_minicpmv4_6 as minicpmv4_6
 from tests.engine.worker.models import test_paddleocr_vl as paddleocr_vl
 from tests.fork_server import without_forks
-from tests.waiting import alive, until
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("forks")
 
@@ -235,10 +236,10 @@ async def test_death_of_a_rank_ends_requests_as_unavailable_and_restarts_all(
             running = [client.pid, *children_of(client.pid)]
             assert len(running) == 2
             os.kill(client.pid, signal.SIGKILL)
-            await until(lambda: not any(map(alive, running)))
+            await until(lambda: not any(map(is_alive, running)))
     finally:
         await client.stop()
-    assert not any(map(alive, [first, *running]))
+    assert not any(map(is_alive, [first, *running]))
     assert not entries(tmp_path), "a kill leaves no files"
 
 
