@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tests.chaos.calls import Call, record
 from tests.chaos.ledger import Ending, Ledger
+from tests.chaos.probes import Latency
 from tests.chaos.questions import Clients, Question, connect, questions
 from tests.chaos.target import Target
 from tests.chaos.transcript import Outcome, Transcript
@@ -20,15 +21,6 @@ def api_key(who: str) -> str:
 
 class UnsteadyAnswersError(Exception):
     """A quiet server gave two answers to one question."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FirstToken:
-    """The time that a bystander's stream took to its first text."""
-
-    at: float
-    """When it began."""
-    seconds: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,7 +36,7 @@ class Bystanders:
     """Returns the API key of the client that asks a question."""
     compares: bool = True
     """Whether another text is a fault: where the numerics depend on the batch, it is not."""
-    first_tokens: list[FirstToken] = field(default_factory=list[FirstToken])
+    first_tokens: list[Latency] = field(default_factory=list[Latency])
     expected: dict[str, str] = field(default_factory=dict[str, str])
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -94,7 +86,7 @@ class Bystanders:
     def _enter(self, question: Question, call: Call) -> None:
         verdict = call.transcript.verdict(self.expected.get(question.name) if self.compares else None)
         if call.first is not None and "stream" in question.name:
-            self.first_tokens.append(FirstToken(at=call.start, seconds=call.first - call.start))
+            self.first_tokens.append(Latency(at=call.start, seconds=call.first - call.start))
         self.ledger.add(
             Ending(
                 who=question.name,

@@ -27,9 +27,10 @@ Probe = Callable[[], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """One probe's time."""
+    """The time of a probe, or of a stream to its first text."""
 
     at: float
+    """When it began."""
     seconds: float
 
 

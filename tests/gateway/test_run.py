@@ -123,6 +123,11 @@ async def test_run_dir_is_reusable_after_a_kill(tmp_path: Path) -> None:
         assert second.address.port != 0
 
 
+async def endless_stream(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+    yield event("first")
+    await asyncio.Event().wait()
+
+
 async def slow_stream(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
     yield event("first")
     await asyncio.sleep(1)
@@ -201,12 +206,7 @@ async def health_of(session: aiohttp.ClientSession) -> int:
 
 async def test_second_signal_stops_at_once() -> None:
     backend = await start_backend()
-
-    async def endless(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
-        yield event("first")
-        await asyncio.Event().wait()
-
-    backend.script = endless
+    backend.script = endless_stream
     process, url = await start_command(str(backend.address), "--drain-seconds", "1000")
     async with aiohttp.ClientSession(url) as session, session.post(CHAT, data=b"{}") as answer:
         await answer.content.readany()
@@ -251,12 +251,7 @@ async def test_envoy_ends_when_its_supervisor_is_killed() -> None:
 
 async def test_drain_has_a_time_limit() -> None:
     backend = await start_backend()
-
-    async def endless(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
-        yield event("first")
-        await asyncio.Event().wait()
-
-    backend.script = endless
+    backend.script = endless_stream
     process, url = await start_command(str(backend.address), "--drain-seconds", "1")
     async with aiohttp.ClientSession(url) as session, session.post(CHAT, data=b"{}") as answer:
         await answer.content.readany()

@@ -1,4 +1,4 @@
-"""What tests of `LLM` share. A file with a checkpoint of its own names what makes it: `CHECKPOINT`."""
+"""What tests of `LLM` share. A file names what makes a checkpoint of its own, `CHECKPOINT`, and options, `OPTIONS`."""
 
 from pathlib import Path
 
@@ -9,5 +9,5 @@ from tests.engine.offline.llm_inputs import load
 
 
 @pytest.fixture(scope="module")
-def llm(checkpoint: Path) -> LLM:
-    return load(checkpoint)
+def llm(request: pytest.FixtureRequest, checkpoint: Path) -> LLM:
+    return load(checkpoint, **getattr(request.module, "OPTIONS", {}))

@@ -13,17 +13,13 @@ from glimpse.engine.protocol.pooling_params import PoolingMode, PoolingParams
 from glimpse.offline.llm import LLM, EmbeddingOutput, InputError, SamplingParams
 from tests.checkpoints.text import make_embedding_checkpoint
 from tests.engine.offline.llm_inputs import image_pil, load, text, user
+from tests.media.images import noise_pixels
 from tests.oracles.pooling import image_states, pooled, text_states
 
 TOLERANCE = 1e-5
 TEXTS = ["the", "the sea is red in winter and the sky is grey", "a", "the thing is on the other one " * 20, "an inn"]
 IMAGE_TOKEN_ID = 277
 MEAN = PoolingParams(mode=PoolingMode.MEAN)
-
-
-def image(seed: int, height: int, width: int) -> np.ndarray:
-    """Returns pixels that need no resizing."""
-    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
 def assert_equal(outputs: Sequence[EmbeddingOutput], expected: Sequence[np.ndarray]) -> None:
@@ -100,7 +96,7 @@ def test_token_ids_are_embedded_as_they_are(llm: LLM, path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [PoolingMode.LAST_TOKEN, PoolingMode.MEAN])
 def test_images_of_conversations_equal_the_reference(vision: LLM, tiny_checkpoint: Path, mode: PoolingMode) -> None:
-    pixels = [image(1, 84, 112), image(2, 56, 56)]
+    pixels = [noise_pixels(84, 112, 1), noise_pixels(56, 56, 2)]  # which need no resizing
     parts = [image_pil(PIL.Image.fromarray(each)) for each in pixels]
     prompts = [
         {"messages": user(parts[0], text("the"), parts[1], text(" sea"))},
@@ -118,7 +114,7 @@ def test_images_of_conversations_equal_the_reference(vision: LLM, tiny_checkpoin
 
 
 def test_images_of_prompts_equal_those_of_conversations(vision: LLM) -> None:
-    own = PIL.Image.fromarray(image(3, 56, 84))
+    own = PIL.Image.fromarray(noise_pixels(56, 84, 3))
     (chat,) = vision.embed({"messages": user(image_pil(own), text("the"))})
     prompt = "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>the<|im_end|>\n"
     (plain,) = vision.embed({"prompt": prompt, "multi_modal_data": {"image": own}})

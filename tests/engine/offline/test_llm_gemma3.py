@@ -15,17 +15,13 @@ from tests.media.images import noise_pixels
 from tests.oracles.gemma3 import greedy_answer
 
 CHECKPOINT = make_gemma3_checkpoint
+OPTIONS = {"max_batch_tokens": 12, "max_sequences": 2, "block_size": 8, "enable_mm_embeds": True}
+"""Steps of 12 tokens, which hold the 9 of an image."""
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 
 
 def image(array: np.ndarray) -> dict[str, Any]:
     return image_pil(PIL.Image.fromarray(array))
-
-
-@pytest.fixture(scope="module")
-def llm(checkpoint: Path) -> LLM:
-    """Steps of 12 tokens, which hold the 9 of an image."""
-    return load(checkpoint, max_batch_tokens=12, max_sequences=2, block_size=8, enable_mm_embeds=True)
 
 
 def test_answers_images_of_odd_sizes_like_the_reference(llm: LLM, checkpoint: Path) -> None:

@@ -21,16 +21,12 @@ from tests.media.images import noise_pixels
 from tests.oracles.llava import greedy_answer, next_answer, onevision_answer
 
 CHECKPOINT = make_llava_checkpoint
+OPTIONS = {"enable_mm_embeds": True}
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 
 
 def image(array: np.ndarray) -> dict[str, Any]:
     return image_pil(PIL.Image.fromarray(array))
-
-
-@pytest.fixture(scope="module")
-def llm(checkpoint: Path) -> LLM:
-    return load(checkpoint, enable_mm_embeds=True)
 
 
 @pytest.fixture(scope="module")

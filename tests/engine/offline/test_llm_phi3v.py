@@ -15,13 +15,9 @@ from tests.oracles.phi3v import encode, greedy_answer, hidden_states, prompt_ids
 from tests.oracles.pooling import pooled
 
 CHECKPOINT = make_phi3v_checkpoint
+OPTIONS = {"enable_mm_embeds": True}
 GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
 URL = f"data:image/png;base64,{base64_png(scene(9, 9))}"
-
-
-@pytest.fixture(scope="module")
-def llm(checkpoint: Path) -> LLM:
-    return load(checkpoint, enable_mm_embeds=True)
 
 
 def test_answers_images_like_the_reference(llm: LLM, checkpoint: Path) -> None:

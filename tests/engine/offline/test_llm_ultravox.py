@@ -15,12 +15,8 @@ from tests.media.audio import noise, tone
 from tests.oracles.ultravox import audio_rows, greedy_answer
 
 CHECKPOINT = make_ultravox_checkpoint
+OPTIONS = {"enable_mm_embeds": True}
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
-
-
-@pytest.fixture(scope="module")
-def llm(checkpoint: Path) -> LLM:
-    return load(checkpoint, enable_mm_embeds=True)
 
 
 def audio(samples: np.ndarray) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import AudioProcessing, audio_from_samples
 from tests.checkpoints.files import write_json
 from tests.checkpoints.gemma4 import PATCH, POOL, TOKEN_IDS, make_gemma4_checkpoint, make_large_gemma4_checkpoint
-from tests.engine.harness import Harness, PlacedMedium, Prompt, ScriptedSequence, prompt_with
-from tests.engine.worker.models.steps import NativeSteps, assert_same
+from tests.engine.harness import Harness, PlacedMedium, Prompt, prompt_with
+from tests.engine.worker.models.steps import NativeSteps, agreement
 from tests.engine.worker.models.test_gemma4_images import place as place_image
 from tests.media.audio import noise, tone
 from tests.oracles.gemma4 import feature_extractor, greedy_answer
@@ -75,9 +75,7 @@ PROMPTS = {
 }
 
 
-def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    prompt = sequence.prompt
-    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.sources, len(sequence.answer)))
+assert_agrees = agreement(greedy_answer, "sources")
 
 
 class TestSteps(NativeSteps):

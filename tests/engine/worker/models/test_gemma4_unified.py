@@ -16,8 +16,8 @@ from glimpse.media.processing.audio import AudioProcessing, audio_from_samples
 from tests.checkpoints.files import write_json
 from tests.checkpoints.gemma4 import TOKEN_IDS, WAVE, make_unified_gemma4_checkpoint
 from tests.checkpoints.refusals import assert_refused
-from tests.engine.harness import PlacedMedium, Prompt, ScriptedSequence, prompt_with
-from tests.engine.worker.models.steps import LevelSteps, assert_same
+from tests.engine.harness import PlacedMedium, Prompt, prompt_with
+from tests.engine.worker.models.steps import LevelSteps, agreement
 from tests.engine.worker.models.test_gemma4_audio import place_audio
 from tests.engine.worker.models.test_gemma4_images import place as place_pixels
 from tests.media.audio import noise
@@ -54,9 +54,7 @@ PROMPTS = {
 }
 
 
-def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    prompt = sequence.prompt
-    assert_same(sequence, greedy_answer(path, prompt.token_ids, prompt.sources, len(sequence.answer)))
+assert_agrees = agreement(greedy_answer, "sources")
 
 
 class TestSteps(LevelSteps):

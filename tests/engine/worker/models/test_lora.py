@@ -20,12 +20,12 @@ from tests.checkpoints.lora import PROJECTIONS, make_adapter, merged
 from tests.checkpoints.qwen2_vl import make_checkpoint
 from tests.checkpoints.qwen3_vl import make_qwen3_vl_checkpoint
 from tests.checkpoints.text import make_text_checkpoint
-from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, make_prompt
+from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, make_prompt
 from tests.engine.levels import at_outer_levels, needs_kernels
 from tests.engine.llava_prompts import IMAGE as LLAVA_IMAGE
 from tests.engine.llava_prompts import prompt_of
 from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
-from tests.engine.worker.models.steps import assert_same
+from tests.engine.worker.models.steps import agreement, assert_same
 from tests.oracles.answers import Answer, generate
 from tests.oracles.llava import greedy_answer as llava_answer
 from tests.oracles.qwen_vl import greedy_answer
@@ -75,10 +75,7 @@ def merge(
     return found
 
 
-def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
-    prompt = sequence.prompt
-    expected = greedy_answer(path, prompt.token_ids, prompt.spans, prompt.images, len(sequence.answer))
-    assert_same(sequence, expected)
+assert_agrees = agreement(greedy_answer, "spans", "images")
 
 
 @pytest.mark.parametrize("name", ADAPTERS)

@@ -14,9 +14,10 @@ from glimpse.engine.worker.layers.mlp import GatedMLP
 from glimpse.engine.worker.layers.norm import RMSNorm
 from glimpse.engine.worker.layers.ops import TorchOps
 from glimpse.engine.worker.native.library import Level, load_library
-from glimpse.engine.worker.native.linear import PackedLinear, WeightMemory, pack
+from glimpse.engine.worker.native.linear import pack
 from glimpse.engine.worker.native.native_ops import NativeOps
 from tests.engine.levels import LEVELS, at_each_level, needs_kernels
+from tests.engine.worker.native.test_native_linear import packed
 
 pytestmark = needs_kernels
 
@@ -55,11 +56,6 @@ def make(inputs: int, outputs: int, group_size: int, *, bits: int = 4, **traits:
     linear.weight.data = random(outputs, inputs, seed=0) * inputs**-0.5
     linear.bias.data = random(outputs, seed=1).to(torch.bfloat16)
     return quantized(linear, bits, group_size, **traits)
-
-
-def packed(linear: GroupQuantizedLinear, level: Level, dtype: torch.dtype = torch.bfloat16) -> PackedLinear:
-    library = load_library()
-    return PackedLinear(linear, gated=False, library=library, level=level, memory=WeightMemory(library), dtype=dtype)
 
 
 def with_rounded_activations(linear: GroupQuantizedLinear, x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from glimpse.engine.worker.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.worker.layers.linear import Int8Linear, Linear
 from glimpse.engine.worker.layers.mlp import GatedMLP, PlainMLP
 from glimpse.engine.worker.layers.norm import RMSNorm
@@ -38,7 +39,9 @@ def make(module: M, seed: int, dtype: torch.dtype) -> M:
     return module.requires_grad_(False)
 
 
-def packed(linear: Linear | Int8Linear, level: Level, dtype: torch.dtype) -> PackedLinear:
+def packed(
+    linear: Linear | Int8Linear | GroupQuantizedLinear, level: Level, dtype: torch.dtype = torch.bfloat16
+) -> PackedLinear:
     library = load_library()
     return PackedLinear(linear, gated=False, library=library, level=level, memory=WeightMemory(library), dtype=dtype)
 
