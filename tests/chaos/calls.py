@@ -74,13 +74,18 @@ async def http_session(target_url: str, *, key: str = ATTACKER) -> AsyncGenerato
 
 def rest_unary(session: aiohttp.ClientSession, body: Mapping[str, Any], path: str = CHAT) -> Send:
     """A chat completion, a message or a response in one answer."""
+    return _rest(session, path, body, _READERS[path])
 
+
+def _rest(
+    session: aiohttp.ClientSession, path: str, body: Mapping[str, Any], read: Callable[[Mapping[str, Any], Call], None]
+) -> Send:
     async def send(call: Call) -> None:
         async with session.post(path, data=json.dumps(body).encode(), headers=JSON) as response:
             if await refused(response, call.transcript):
                 return
             if document := await response.read():
-                _READERS[path](json.loads(document), call)
+                read(json.loads(document), call)
 
     return send
 
@@ -145,16 +150,11 @@ def rest_stream(
 def rest_value(session: aiohttp.ClientSession, path: str, body: Mapping[str, Any], member: str) -> Send:
     """One member of an answer, such as a count of tokens, as text."""
 
-    async def send(call: Call) -> None:
-        async with session.post(path, data=json.dumps(body).encode(), headers=JSON) as response:
-            if await refused(response, call.transcript):
-                return
-            document = await response.read()
-            if document:
-                call.text(str(json.loads(document)[member]))
-                call.transcript.finish()
+    def read(document: Mapping[str, Any], call: Call) -> None:
+        call.text(str(document[member]))
+        call.transcript.finish()
 
-    return send
+    return _rest(session, path, body, read)
 
 
 def rest_read(session: aiohttp.ClientSession, path: str) -> Send:

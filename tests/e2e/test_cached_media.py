@@ -12,6 +12,7 @@ from openai.types.chat import ChatCompletion
 from glimpse.client.options import UploadOptions
 from glimpse.client.requests import upload_requests
 from glimpse.v1 import media_pb2, media_pb2_grpc
+from tests.e2e.images import ask_about as ask
 from tests.e2e.images import data_url, encoded, tiles
 from tests.e2e.requests import CHAT
 from tests.e2e.requests import ask as post
@@ -26,17 +27,6 @@ LARGE = {"min_pixels": 112 * 112, "max_pixels": 112 * 112}
 def media(stack: Stack) -> Iterator[media_pb2_grpc.MediaServiceStub]:
     with grpc.insecure_channel(f"127.0.0.1:{stack.http_port}") as through_envoy:
         yield media_pb2_grpc.MediaServiceStub(through_envoy)
-
-
-def ask(client: OpenAI, *parts: dict[str, Any], **extra: Any) -> ChatCompletion:
-    content: Any = [*parts, {"type": "text", "text": "What is this?"}]
-    return client.chat.completions.create(
-        model="nano",
-        messages=[{"role": "user", "content": content}],
-        temperature=0,
-        max_completion_tokens=16,
-        extra_body=extra,
-    )
 
 
 def image_part(source: dict[str, Any] | None, **members: Any) -> dict[str, Any]:

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from openai import BadRequestError, OpenAI
-from openai.types.chat import ChatCompletion
 from PIL import Image
 
 from glimpse.engine.checkpoint.location import DEFAULT_MODEL
+from tests.e2e.images import ask_about as ask
 from tests.e2e.images import data_url
 from tests.e2e.stack import Stack
 from tests.media.tensors import safetensors_file, torch_file
@@ -24,13 +24,6 @@ PART = "messages[0].content[0].image_embeds"
 @pytest.fixture(scope="module")
 def embedded() -> tuple[torch.Tensor, torch.Tensor]:
     return oracle.embeddings(DEFAULT_MODEL, PIXELS)
-
-
-def ask(client: OpenAI, part: dict[str, Any]) -> ChatCompletion:
-    content: Any = [part, {"type": "text", "text": "What is this?"}]
-    return client.chat.completions.create(
-        model="nano", messages=[{"role": "user", "content": content}], temperature=0, max_completion_tokens=16
-    )
 
 
 def saved(tensor: torch.Tensor) -> str:

@@ -11,21 +11,14 @@ from openai.types.chat import ChatCompletion
 from PIL import Image
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
-from tests.e2e.images import data_url, encoded, tiles
+from tests.e2e.images import ask_about, data_url, encoded, tiles
 from tests.e2e.stack import Stack
 from tests.server.requests import image_part, user
 from tests.server.requests import request as typed_request
 
 
 def ask(client: OpenAI, *images: dict[str, Any] | str, **extra: Any) -> ChatCompletion:
-    parts: Any = [{"type": "image_url", "image_url": image} for image in images]
-    return client.chat.completions.create(
-        model="nano",
-        messages=[{"role": "user", "content": [*parts, {"type": "text", "text": "What is this?"}]}],
-        temperature=0,
-        max_completion_tokens=16,
-        extra_body=extra,
-    )
+    return ask_about(client, *({"type": "image_url", "image_url": image} for image in images), **extra)
 
 
 def text_of(completion: ChatCompletion) -> str:

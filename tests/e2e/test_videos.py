@@ -9,7 +9,7 @@ import pytest
 from openai import OpenAI
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2
-from tests.e2e.images import data_url, encoded, tiles
+from tests.e2e.images import ask_about, data_url, encoded, tiles
 from tests.e2e.stack import Stack
 from tests.media.videos import greys, video
 
@@ -18,13 +18,8 @@ FRAMES = [tiles(seed=seed, width=112, height=112) for seed in range(4)]
 
 
 def ask(client: OpenAI, url: object, **options: Any) -> Any:
-    part: Any = {"type": "video_url", "video_url": {"url": url, **SMALL, **options}}
-    return client.chat.completions.create(
-        model="nano",
-        messages=[{"role": "user", "content": [part, {"type": "text", "text": "What happens?"}]}],
-        temperature=0,
-        max_completion_tokens=16,
-    )
+    part = {"type": "video_url", "video_url": {"url": url, **SMALL, **options}}
+    return ask_about(client, part, question="What happens?")
 
 
 def ask_typed(stack: Stack, part: content_pb2.VideoPart) -> chat_pb2.CreateChatCompletionResponse:

@@ -8,19 +8,12 @@ from glimpse.identity.quota import Quota
 from glimpse.identity.tenant import Limits, Tenant
 from glimpse.media.cache.memory_budget import MemoryBudget, MemoryShare
 from glimpse.media.errors import MediaError
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 100.0
-
-    def __call__(self) -> float:
-        return self.seconds
+from tests.clock import Clock
 
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(100.0)
 
 
 def limited(clock: Clock, **limits: int) -> Tenant:
@@ -64,9 +57,9 @@ def test_quota_grows_back_steadily_and_not_above_a_minute_s(clock: Clock):
     quota = Quota(clock)
     quota.use(60, 60)
     assert quota.wait_seconds(1, 60) == pytest.approx(1)
-    clock.seconds += 0.75
+    clock.now += 0.75
     assert quota.wait_seconds(1, 60) == pytest.approx(0.25)
-    clock.seconds += 3600
+    clock.now += 3600
     assert quota.wait_seconds(60, 60) == 0
     quota.use(61, 60)
     assert quota.wait_seconds(1, 60) == pytest.approx(2)
@@ -79,7 +72,7 @@ async def test_request_that_is_refused_is_not_counted(clock: Clock):
         tenant.end_request(0)
     assert await wait(tenant) == pytest.approx(30)
     assert await wait(tenant) == pytest.approx(30)
-    clock.seconds += 30
+    clock.now += 30
     await tenant.begin_request()
 
 
@@ -90,7 +83,7 @@ async def test_tokens_are_charged_at_the_end_and_may_overdraw(clock: Clock):
     tenant.end_request(60)
     tenant.end_request(60)
     assert await wait(tenant) == pytest.approx(61)
-    clock.seconds += 61
+    clock.now += 61
     await tenant.begin_request()
 
 

@@ -18,17 +18,8 @@ from glimpse.media.processing.video import Video
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import ImageOrCached, VideoOrCached
 from glimpse.media.sources.uploads import Uploads
+from tests.clock import Clock
 from tests.media.loaders import FETCHER, MEDIA_PROCESSING
-
-
-class Clock:
-    """A clock that tests advance."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class CountingDecoders(Decoders):
@@ -73,7 +64,7 @@ async def caching_loader(
     memory_budget: MemoryBudget | None = None,
     shared: SharedMedia | None = None,
 ) -> AsyncGenerator[CachingLoader]:
-    clock, decoders, memory_budget = Clock(), CountingDecoders(), memory_budget or MemoryBudget()
+    clock, decoders, memory_budget = Clock(1000.0), CountingDecoders(), memory_budget or MemoryBudget()
     if shared is not None:
         clock.now = time.time()  # replicas compare times
     store = MediaStore(max_bytes=max_bytes, shared=shared, clock=clock)

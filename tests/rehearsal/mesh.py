@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from glimpse.gateway import admin
-from glimpse.gateway.address import Address
 from glimpse.gateway.replicas.clusters import BY_KEY, BY_LOAD
+from tests.chaos.attacks.restarts import replica
 from tests.chaos.processes import tree
-from tests.chaos.stack import GLIMPSE, Stack, grpc_health, http_health
+from tests.chaos.stack import GLIMPSE, Stack, http_health
 from tests.chaos.target import HOST, Target
 from tests.e2e.stack import free_ports
 from tests.waiting import until
@@ -93,7 +93,8 @@ async def running_mesh(folder: Path, *serve_args: str, num_replicas: int = 3) ->
     """
     http_port, alone_port, *ports = free_ports(2 + 2 * num_replicas)
     pairs = zip(ports[:num_replicas], ports[num_replicas:], strict=True)
-    replicas = [_replica(folder, http_port, port, metrics_port, serve_args) for port, metrics_port in pairs]
+    flags = ("--no-spare-engine", *serve_args)
+    replicas = [replica(folder, port, metrics_port, flags, http_port=http_port) for port, metrics_port in pairs]
     run_dir = folder / "gateway"
     gateway = _gateway(folder, http_port, replicas, f"--run-dir={run_dir}")
     alone = _gateway(folder, alone_port, replicas[:1])
@@ -105,16 +106,6 @@ async def running_mesh(folder: Path, *serve_args: str, num_replicas: int = 3) ->
         yield mesh
     finally:
         await asyncio.gather(*(stack.stop() for stack in stacks))
-
-
-def _replica(folder: Path, http_port: int, port: int, metrics_port: int, serve_args: Sequence[str]) -> Stack:
-    flags = (f"--port={port}", f"--metrics-port={metrics_port}", "--no-spare-engine")
-    return Stack(
-        target=Target(http_port=http_port, grpc_port=port, metrics_port=metrics_port),
-        command=(*GLIMPSE, "serve", *flags, *serve_args),
-        log_path=folder / f"{port}.log",
-        ready=grpc_health(Address(host=HOST, port=port)),
-    )
 
 
 def _gateway(folder: Path, http_port: int, replicas: Sequence[Stack], *flags: str) -> Stack:

@@ -81,7 +81,7 @@ async def _short_drain(inside: Inside) -> None:
 async def _replicas(folder: Path, serve_args: Sequence[str]) -> AsyncGenerator[tuple[Stack, list[Stack]]]:
     """A gateway and the two servers behind it."""
     http_port, *ports = free_ports(5)
-    replicas = [_replica(folder, port, metrics, serve_args) for port, metrics in zip(ports[:2], ports[2:], strict=True)]
+    replicas = [replica(folder, port, metrics, serve_args) for port, metrics in zip(ports[:2], ports[2:], strict=True)]
     target = Target(http_port=http_port, grpc_port=ports[0], metrics_port=ports[2])
     config = _config(folder, target, [replica.target for replica in replicas])
     gateway = Stack(
@@ -110,11 +110,11 @@ def _config(folder: Path, target: Target, replicas: Sequence[Target]) -> Path:
     )
 
 
-def _replica(folder: Path, port: int, metrics_port: int, serve_args: Sequence[str]) -> Stack:
-    """A server without Envoy."""
+def replica(folder: Path, port: int, metrics_port: int, serve_args: Sequence[str], *, http_port: int = 0) -> Stack:
+    """A server without Envoy, or behind that of another process at this port."""
     flags = (f"--port={port}", f"--metrics-port={metrics_port}")
     return Stack(
-        target=Target(http_port=0, grpc_port=port, metrics_port=metrics_port),
+        target=Target(http_port=http_port, grpc_port=port, metrics_port=metrics_port),
         command=(*GLIMPSE, "serve", *flags, *serve_args),
         log_path=folder / f"{port}.log",
         ready=grpc_health(Address(host=HOST, port=port)),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glimpse.media.cache.fair_lru import FairLru
-from tests.media.caching import Clock
+from tests.clock import Clock
 
 MAX_BYTES = 300
 OWNERS = "abc"
@@ -14,7 +14,7 @@ PUTS = st.lists(st.tuples(st.sampled_from(OWNERS), st.integers(1, MAX_BYTES // l
 
 
 def make_cache(clock: Clock | None = None) -> FairLru[str, int]:
-    return FairLru[str, int](max_bytes=MAX_BYTES, owner=lambda key: key[0], clock=clock or Clock())
+    return FairLru[str, int](max_bytes=MAX_BYTES, owner=lambda key: key[0], clock=clock or Clock(1000.0))
 
 
 def fill(
@@ -77,7 +77,7 @@ def test_owner_within_an_equal_share_loses_nothing(puts: list[tuple[str, int]]) 
 
 
 def test_dropped_and_expired_entries_leave_nothing_behind() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     cache = make_cache(clock)
     fill(cache, ["a1", "b1", "c1"], seconds=5)
     assert cache.drop("a1")
@@ -104,7 +104,7 @@ class Counted(int):
 def looks(num_owners: int, num_puts: int, *, seconds: float = 1e6) -> int:
     """How often owners are looked at by so many puts into a full cache, each of which makes another one leave."""
     owners = [Counted(number) for number in range(num_owners)]
-    clock = Clock()
+    clock = Clock(1000.0)
     cache = FairLru[tuple[Counted, int], int](max_bytes=num_owners, owner=lambda key: key[0], clock=clock)
     for owner in owners:
         assert cache.put((owner, 0), 1, num_bytes=1, seconds=seconds)
@@ -122,7 +122,7 @@ def test_what_leaves_costs_no_more_among_many_owners() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 3), st.integers(1, 60), st.integers(1, 9))))
 def test_whoever_has_most_loses_first(puts: list[tuple[str, int, int, int]]) -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     cache = make_cache(clock)
     for owner, number, num_bytes, seconds in puts:
         clock.now += 1

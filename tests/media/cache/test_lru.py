@@ -5,16 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glimpse.media.cache.lru import Lru
-
-
-class Clock:
-    """A clock that tests advance."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clock import Clock
 
 
 @pytest.fixture

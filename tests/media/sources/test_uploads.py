@@ -13,7 +13,7 @@ from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.kind import MediaKind
 from glimpse.media.sources.uploads import FileDetails, Uploads
-from tests.media.caching import Clock
+from tests.clock import Clock
 
 DATA = b"example image"
 
@@ -26,7 +26,7 @@ def make_uploads(
         ttl_seconds=60,
         memory_budget=memory_budget or MemoryBudget(),
         max_file_bytes=max_file_bytes,
-        clock=Clock(),
+        clock=Clock(1000.0),
     )
 
 
@@ -90,7 +90,7 @@ async def test_incoming_uploads_share_the_memory_budget_and_release_it() -> None
 
 
 async def test_handle_is_valid_in_its_namespace_until_it_expires() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     uploads = Uploads(max_bytes=10_000, ttl_seconds=60, memory_budget=MemoryBudget(), clock=clock)
     file = MediaFile(digest=sha256(DATA).digest(), data=DATA)
     short, long = [await uploads.store("a", file, ttl_seconds=seconds) for seconds in (10, 1000)]
@@ -183,7 +183,7 @@ async def test_file_over_the_limit_of_its_tenant_is_refused(num_bytes: int | Non
 
 
 async def test_lists_what_a_namespace_has_the_latest_first() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     uploads = Uploads(max_bytes=10_000, ttl_seconds=60, memory_budget=MemoryBudget(), clock=clock)
     file = MediaFile(digest=sha256(DATA).digest(), data=DATA)
     listed: list[str] = []

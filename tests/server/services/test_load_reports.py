@@ -6,14 +6,8 @@ import pytest
 
 from glimpse.server.rpc.load_meter import WINDOW_SECONDS, LoadMeter
 from glimpse.v1 import load_pb2
+from tests.clock import Clock
 from tests.server.services.step_stats import stats
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
