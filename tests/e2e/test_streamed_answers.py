@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.e2e.requests import CHAT, ask
 from tests.e2e.stack import Stack
+from tests.engine.checkpoint.text.stopping import cut_at_first_stop, draw_stops
 from tests.engine.replies import reply_with
 
 NUM_ANSWERS = 100
@@ -43,19 +44,6 @@ def test_streams_equal_unary_answers(echo_stack: Stack) -> None:
         pieces = [event["choices"][0] for event in events]
         assert "".join(piece["delta"].get("content", "") for piece in pieces) == whole["message"]["content"]
         assert [piece["finish_reason"] for piece in pieces if piece["finish_reason"]] == [whole["finish_reason"]]
-        assert whole["message"]["content"] == cut(text, stops)
+        assert whole["message"]["content"] == cut_at_first_stop(text, stops)
         complete.add(whole["message"]["content"] == text)
     assert complete == {True, False}
-
-
-def draw_stops(draw: random.Random, text: str) -> list[str]:
-    """Draws up to three stop strings, most of them from the text."""
-    starts = [draw.randrange(len(text)) for _ in range(draw.randint(0, 3))] if text else []
-    taken = [text[start : start + draw.randint(1, 6)] for start in starts]
-    return [stop if draw.random() < 0.5 else stop + draw.choice("x日😀") for stop in taken]
-
-
-def cut(text: str, stops: list[str]) -> str:
-    """Cuts the text before the stop string that is complete first, or before the longest of several."""
-    ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
-    return text[: min(ends)[1]] if ends else text

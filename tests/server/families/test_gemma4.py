@@ -12,8 +12,8 @@ from glimpse.anthropic.v1 import anthropic_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2
 from tests.checkpoints.gemma4 import make_gemma4_checkpoint
 from tests.e2e.stack import Stack
+from tests.server.families.both_apis import check_both_apis
 from tests.server.families.second_answers import check_second_answers
-from tests.server.families.test_gemma3 import check_both_apis
 from tests.server.requests import ask_in_json, post_json, request, text_part, user
 
 CHECKPOINT = make_gemma4_checkpoint
@@ -23,7 +23,9 @@ Chat = chat_pb2_grpc.ChatServiceStub
 
 def test_typed_and_openai_apis_return_the_same_completion_also_from_the_prefix_cache(channel: grpc.Channel) -> None:
     # 4 rows of 14 tokens and 13 of 5, each image with two marks.
-    check_both_apis(channel, num_image_tokens=4 * 14 + 13 * 5 + 4)
+    details = check_both_apis(channel, "the thing in an " * 8)
+    assert details["image_tokens"] == 4 * 14 + 13 * 5 + 4
+    assert details["cached_tokens"] > 0
 
 
 @pytest.mark.parametrize("effort", [chat_pb2.REASONING_EFFORT_NONE, chat_pb2.REASONING_EFFORT_HIGH])

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import PIL.Image
 import pytest
 import torch
 
@@ -16,9 +15,9 @@ from glimpse.v1 import chat_pb2_grpc, model_pb2, model_pb2_grpc
 from tests.checkpoints.llava import make_llava_checkpoint, make_onevision_checkpoint
 from tests.e2e.stack import Stack
 from tests.engine.checkpoint.text.test_prompt_text_templates import VICUNA
-from tests.media.images import encode, noise_pixels
 from tests.media.tensors import torch_file
 from tests.media.videos import greys, video
+from tests.server.families.both_apis import check_both_apis, noise_png
 from tests.server.families.second_answers import check_second_answers
 from tests.server.requests import ask_in_json, image_part, image_url, request, user, video_part
 from tests.server.services.error_details import details
@@ -45,22 +44,13 @@ def flags(architecture: str, tmp_path_factory: pytest.TempPathFactory) -> Sequen
     return () if "Onevision" in architecture else (f"--chat-template={template}",)
 
 
-def png(height: int, width: int) -> bytes:
-    return encode(PIL.Image.fromarray(noise_pixels(height, width, seed=height)), "PNG")
-
-
 def modalities(channel: grpc.Channel) -> list[str]:
     listed: Any = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
     return [model_pb2.Modality.Name(each) for each in listed.data[0].input_modalities]
 
 
 def test_typed_and_openai_apis_return_the_same_completion(channel: grpc.Channel) -> None:
-    images = [png(60, 170), png(91, 33)]
-    typed = Chat(channel).CreateChatCompletion(request(user(*map(image_part, images), "the an")))
-    answer = ask_in_json(channel, *map(image_url, images), {"type": "text", "text": "the an"})
-    assert typed.usage.prompt_tokens_details.image_tokens in (2 * 16, 2 * 10)
-    assert answer["choices"][0]["message"]["content"] == typed.choices[0].message.content
-    assert answer["usage"]["prompt_tokens"] == typed.usage.prompt_tokens
+    assert check_both_apis(channel, "the an")["image_tokens"] in (2 * 16, 2 * 10)
 
 
 def test_embeddings_need_neither_a_grid_nor_a_size(channel: grpc.Channel) -> None:
@@ -95,7 +85,7 @@ def test_videos_are_answered_or_refused_by_name(channel: grpc.Channel) -> None:
 
 def test_refuses_bounds_on_pixels_by_name(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        Chat(channel).CreateChatCompletion(request(user(image_part(png(50, 50), max_pixels=1000), "the")))
+        Chat(channel).CreateChatCompletion(request(user(image_part(noise_png(50, 50), max_pixels=1000), "the")))
     _, request_of = details(caught.value)
     (violation,) = request_of.field_violations
     assert violation.field == "messages[0].content[0].image.max_pixels"
@@ -104,7 +94,7 @@ def test_refuses_bounds_on_pixels_by_name(channel: grpc.Channel) -> None:
 
 @pytest.mark.parametrize("name", ["min_pixel", "max_pixels"])
 def test_bounds_are_refused_under_the_name_that_was_sent(channel: grpc.Channel, name: str) -> None:
-    part = image_url(png(50, 50))
+    part = image_url(noise_png(50, 50))
     part["image_url"][name] = 1000
     with pytest.raises(grpc.RpcError, match=rf"'messages\[0\].content\[0\].image_url.{name}': expected none"):
         ask_in_json(channel, part)

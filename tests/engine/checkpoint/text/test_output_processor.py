@@ -12,7 +12,7 @@ from glimpse.engine.checkpoint.text.output_processor import Delta, OutputProcess
 from glimpse.engine.checkpoint.text.tokenizer import Detokenizer, Tokenizer
 from glimpse.engine.protocol.messages import FinishReason, TokenEvent, TokenLogprobs
 from tests.checkpoints.tokenizer import make_tokenizer
-from tests.engine.checkpoint.text.stopping import cut_at_first_stop
+from tests.engine.checkpoint.text.stopping import cut_at_first_stop, draw_stops
 
 TOKENIZER = Tokenizer(make_tokenizer())
 END = TOKENIZER.encode("<|im_end|>")[0]
@@ -125,12 +125,6 @@ def draw_answer(draw: random.Random) -> list[int]:
     )
     token_ids = TOKENIZER.encode("".join(draw.choices(words, k=draw.randint(0, 6))))[:20]
     return [draw.randrange(TOKENIZER.vocab_size) if draw.random() < 0.03 else token_id for token_id in token_ids]
-
-
-def draw_stops(draw: random.Random, text: str) -> list[str]:
-    starts = [draw.randrange(len(text)) for _ in range(draw.randint(0, 3))] if text else []
-    taken = [text[start : start + draw.randint(1, 6)] for start in starts]
-    return [stop if draw.random() < 0.6 else stop + draw.choice("x日😀") for stop in taken]
 
 
 def offsets_of(token_ids: list[int], *, hidden_ids: Collection[int]) -> list[int]:
