@@ -79,7 +79,7 @@ def test_frames_that_an_edit_list_hides_are_decoded_for_those_after_them(codec: 
 
 @pytest.mark.parametrize("keyframe_every", [2, 3, 5])
 def test_keyframes_that_are_decoded_before_earlier_ones_are_shown_hide_none(keyframe_every: int) -> None:
-    options = {"movflags": "frag_keyframe+empty_moov"}
+    options: Any = {"movflags": "frag_keyframe+empty_moov"}
     data = video(greys(30), codec="libx265", keyframe_every=keyframe_every, **options)
     assert [numbers(frames_of(data, [index])) for index in range(30)] == [[index] for index in range(30)]
 
