@@ -23,7 +23,7 @@ from glimpse.gateway.local_replies import MAX_HEADERS, MAX_HEADERS_KIB, MISSING_
 from glimpse.gateway.options import DEFAULT_LIMITS, AddressFlag, GatewayLimits, PublicOptions
 from glimpse.gateway.page.path_hints import unknown_path_routes
 from glimpse.gateway.page.static_files import largest, static_files, static_routes
-from glimpse.gateway.replicas import affinity, clusters, routes
+from glimpse.gateway.replicas import affinity, clusters, refusals, routes
 from glimpse.gateway.telemetry import Telemetry
 from glimpse.gateway.tls import NO_UPSTREAM_TLS, UpstreamTls, listener_socket, upstream_socket
 from glimpse.identity.authentication import NO_AUTHENTICATION, AuthenticationOptions
@@ -197,9 +197,10 @@ def _blocks(options: GatewayOptions, folder: Path) -> dict[str, str]:
         "http_routes": _items(routes.http_routes(by_key=by_key, max_pause=max_pause)),
         "connect_filter": _items([connect.http_filter()] if options.connect else []),
         "static_routes": _items(static),
-        "unknown_path_routes": _items(unknown_path_routes(page=options.page)),
+        "unknown_path_routes": _items(unknown_path_routes(page=options.page, max_pause=max_pause)),
         "affinity_filter": _items([affinity.http_filter()] if by_key else []),
         "key_listener": _items([affinity.key_listener()] if by_key else []),
+        "refusal_filters": _items(refusals.http_filters()),
         "authentication_filters": _items(http_filters(authentication)),
         "authentication_clusters": _items(authentication_clusters(authentication)),
         "authentication_options": lines(route_options(authentication)),

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from glimpse.gateway.replicas.refusals import refusal
+
 _CHAT = "Use POST /v1/chat/completions."
 _DOCUMENT = "GET /openapi.json lists the paths."
 
@@ -39,16 +41,13 @@ _PAGE_HINTS = ((r"/(docs|redoc|swagger|api-docs|reference)(/.*)?", "Use GET /doc
 _NO_PAGE_HINTS = ((r"/|/docs/?", f"This gateway runs with --no-page. {_DOCUMENT}"),)
 
 
-def unknown_path_routes(*, page: bool) -> list[dict[str, Any]]:
+def unknown_path_routes(*, page: bool, max_pause: str) -> list[dict[str, Any]]:
     """Returns Envoy's last routes: 404 for every path, with a hint as body.
 
     Args:
         page: the gateway serves the page and /docs.
+        max_pause: how long a body may pause; then the answer is 408.
     """
     hints = (*(_PAGE_HINTS if page else _NO_PAGE_HINTS), *_HINTS)
-    known = [_not_found({"safe_regex": {"regex": pattern}}, hint) for pattern, hint in hints]
-    return [*known, _not_found({"prefix": "/"}, _DOCUMENT)]
-
-
-def _not_found(match: dict[str, Any], hint: str) -> dict[str, Any]:
-    return {"match": match, "direct_response": {"status": 404, "body": {"inline_string": hint}}}
+    matches = [*(({"safe_regex": {"regex": pattern}}, hint) for pattern, hint in hints), ({"prefix": "/"}, _DOCUMENT)]
+    return [refusal(match, 404, max_pause=max_pause, body=hint) for match, hint in matches]

@@ -9,6 +9,7 @@ from typing import Any
 from glimpse.gateway import connect, descriptors
 from glimpse.gateway.replicas import affinity
 from glimpse.gateway.replicas.clusters import BY_KEY, BY_LOAD
+from glimpse.gateway.replicas.refusals import refusal
 from glimpse.identity.access import TENANT_HEADER
 
 _IS_GRPC = {"name": "content-type", "string_match": {"prefix": "application/grpc"}}
@@ -76,8 +77,7 @@ def _routes_of_path(
     if may_have_key:
         yield _asking(path | {"headers": [verb, _HAS_KEY | {"invert_match": True}]}, max_pause)
     yield {"match": path | {"headers": [verb]}, "route": {"cluster": BY_LOAD}}
-    allow = {"header": {"key": "allow", "value": ", ".join(verbs)}}
-    yield {"match": path, "direct_response": {"status": 405}, "response_headers_to_add": [allow]}
+    yield refusal(path, 405, max_pause=max_pause, allow=", ".join(verbs))
 
 
 def _asking(match: dict[str, Any], max_pause: str) -> dict[str, Any]:

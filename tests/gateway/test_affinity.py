@@ -340,9 +340,10 @@ async def test_a_body_that_stalls_is_refused_and_a_slow_answer_is_not(replicas: 
 
     before = sum(backend.num_calls for backend in replicas.backends)
     headers = {"content-type": "application/json", "content-length": "100"}
-    async with replicas.http.post(CHAT, data=stalled(), headers=headers) as answer:
-        assert answer.status == 408
-        assert (await answer.json())["error"]["code"] == "request_timeout"
+    for path in (CHAT, "/v1/nothing"):
+        async with replicas.http.post(path, data=stalled(), headers=headers) as answer:
+            assert answer.status == 408
+            assert (await answer.json())["error"]["code"] == "request_timeout"
     assert sum(backend.num_calls for backend in replicas.backends) == before
 
 

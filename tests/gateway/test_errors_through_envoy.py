@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +323,25 @@ async def test_refused_70_mib_body_is_413(envoy: Envoy, backend: Backend) -> Non
     backend.script = refuse_past_64_mib
     status, body = await asyncio.to_thread(post)
     assert (status, b"too big" in body) == (413, True)
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("POST", "/v1/audio/speech", 404), ("PUT", CHAT, 405)])
+async def test_a_client_that_sends_8_mib_before_it_reads_hears_what_is_wrong_with_its_url(
+    envoy: Envoy, backend: Backend, method: str, path: str, status: int
+) -> None:
+    """The client's system drops an answer whose connection closes before the end of the body."""
+
+    def send() -> tuple[int, str | None, bytes]:
+        with closing(http.client.HTTPConnection(envoy.address.host, envoy.address.port, timeout=20)) as connection:
+            connection.request(method, path, body=bytes(8 << 20))
+            answer = connection.getresponse()
+            return answer.status, answer.headers["allow"], answer.read()
+
+    for _ in range(3):
+        found, allow, body = await asyncio.to_thread(send)
+        assert (found, allow) == (status, "POST" if status == 405 else None)
+        assert b"not served" in body or b"is not allowed on" in body
+    assert backend.num_calls == 0
 
 
 async def test_too_large_headers_are_431(http: aiohttp.ClientSession, backend: Backend) -> None:
