@@ -183,7 +183,8 @@ def _decode_data_url(text: str, start: int, max_bytes: int) -> bytes:
     comma = text.find(",", start)
     if comma < 0:
         raise _invalid("expected a data URL with a comma before the data")
-    if text[start:comma].rstrip().lower().endswith(";base64"):
+    _, mark, last = text[start:comma].rpartition(";")
+    if mark and last.strip().lower() == "base64":
         return _decode_base64(text, max_bytes, "expected valid base64 in the data URL", start=comma + 1)
     return _bounded(b"".join(_unquoted(text, comma + 1)), max_bytes)
 

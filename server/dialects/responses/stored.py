@@ -176,7 +176,10 @@ class StoredResponses:
             name, field = item.item_reference.id, f"input.items.items[{index}].item_reference.id"
             response_id = f"resp_{name.partition('_')[2].rpartition('_')[0]}"
             if response_id not in known:
-                stored = await self.get(response_id, call, field)
+                try:
+                    stored = await self.get(response_id, call, field)
+                except InvalidRequest as error:
+                    raise self._not_found(name, field) if error.reason == _NOT_FOUND else error from None
                 known[response_id] = {item_id(each): each for each in (*stored.input, *stored.response.output)}
             if name not in known[response_id]:
                 raise self._not_found(name, field)

@@ -38,6 +38,7 @@ URL_SAFE = base64.urlsafe_b64encode(PAYLOAD).decode()
         f"data:image/png;base64,{STANDARD}",
         f"data:image/png;base64,{URL_SAFE}",
         f"data:;base64,{STANDARD}",
+        f"data:image/png; Base64 ,{STANDARD}",
         f"data:text/html;base64,{STANDARD}",
         f"DATA:image/jpeg;name=a.jpg;BASE64,{STANDARD}",
         f"data:image/png;base64,{quote(STANDARD, safe='')}",
