@@ -18,7 +18,7 @@ from transformers import (
 from tests.checkpoints.files import write_files
 from tests.checkpoints.qwen2_vl import PREPROCESSOR_CONFIG as QWEN_PREPROCESSOR_CONFIG
 from tests.checkpoints.tokenizer import ids_of, make_tokenizer
-from tests.checkpoints.weights import TINY_DECODER, draw_weights
+from tests.checkpoints.weights import TINY_DECODER, draw_weights, temper_attention
 
 SPECIAL_TOKENS = (
     *("<|endoftext|>", "[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
@@ -165,6 +165,7 @@ def make_glm4v_checkpoint(path: Path, *, kind: Literal["Glm4v", "Glm46V"] = "Glm
 
 def _save(model: Any, path: Path, *, processor: str, chat_template: str) -> None:
     draw_weights(model.float())
+    temper_attention(model)
     model.save_pretrained(path)
     size = {"shortest_edge": 12_544, "longest_edge": 9_633_792}
     bounds = ("min_pixels", "max_pixels")

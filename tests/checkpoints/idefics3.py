@@ -13,7 +13,7 @@ from transformers import (
 
 from tests.checkpoints.files import write_files
 from tests.checkpoints.tokenizer import ids_of, make_tokenizer
-from tests.checkpoints.weights import TINY_DECODER
+from tests.checkpoints.weights import TINY_DECODER, temper_attention
 
 Family = Literal["smolvlm", "idefics3"]
 
@@ -80,6 +80,7 @@ def make_idefics3_checkpoint(path: Path, family: Family = "smolvlm") -> Path:
                 parameter.uniform_(0.5, 1.5)
             elif name.endswith(".bias"):
                 parameter.normal_(std=0.3)
+    temper_attention(model)
     model.save_pretrained(path)
     return write_files(
         path,

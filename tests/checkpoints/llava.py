@@ -25,7 +25,7 @@ from transformers import (
 
 from tests.checkpoints.files import write_files, write_json
 from tests.checkpoints.tokenizer import ids_of, make_tokenizer
-from tests.checkpoints.weights import draw_weights
+from tests.checkpoints.weights import draw_weights, temper_attention
 
 SIDE = 56
 """Side of an image in pixels: 16 patches."""
@@ -112,6 +112,7 @@ def make_llava_checkpoint(
     )
     model = LlavaForConditionalGeneration(config).float()
     draw_weights(model)
+    temper_attention(model)
     save_model(model, path, names)
     write_json(path / "preprocessor_config.json", dict(PREPROCESSOR_CONFIG))
     write_json(path / "processor_config.json", {**PROCESSOR_CONFIG, "vision_feature_select_strategy": strategy})
@@ -225,6 +226,7 @@ def make_next_checkpoint(path: Path, *, decoder: str = "mistral", names: Names =
     )
     model = LlavaNextForConditionalGeneration(config).float()
     draw_weights(model)
+    temper_attention(model)
     save_model(model, path, names)
     images = {"do_pad": True, "image_grid_pinpoints": pinpoints, "image_processor_type": "LlavaNextImageProcessor"}
     write_json(path / "preprocessor_config.json", {**PREPROCESSOR_CONFIG, **images})
@@ -274,6 +276,7 @@ def make_onevision_checkpoint(path: Path, *, names: Names = "published", max_til
     )
     model = LlavaOnevisionForConditionalGeneration(config).float()
     draw_weights(model)
+    temper_attention(model)
     save_model(model, path, names)
     size = {"height": TILE, "width": TILE}
     common = {name: PREPROCESSOR_CONFIG[name] for name in ("image_mean", "image_std", "resample", "rescale_factor")}

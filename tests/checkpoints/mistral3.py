@@ -25,7 +25,7 @@ from tests.checkpoints.llava import Names, save_model
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE as CHATML
 from tests.checkpoints.tokenizer import SPECIAL_TOKENS as CHATML_TOKENS
 from tests.checkpoints.tokenizer import ids_of, make_tokenizer
-from tests.checkpoints.weights import TINY_DECODER, draw_weights
+from tests.checkpoints.weights import TINY_DECODER, draw_weights, temper_attention
 
 Kind = Literal["mistral", "ministral3", "pixtral", "lighton_ocr"]
 """What the decoder is, or the model."""
@@ -141,6 +141,7 @@ def make_mistral3_checkpoint(path: Path, *, kind: Kind = "mistral", names: Names
         )
         model = Mistral3ForConditionalGeneration(config).float()
     draw_weights(model)
+    temper_attention(model)
     save_model(model, path, names)
     merge = merge_of(kind)
     token = PATCH * merge if is_ocr else PATCH

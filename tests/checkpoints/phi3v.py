@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from tests.checkpoints.files import write_json
 from tests.checkpoints.llava import VOCAB_SIZE, save_tokenizer
-from tests.checkpoints.weights import draw_weights
+from tests.checkpoints.weights import draw_weights, temper_attention
 from tests.oracles.phi3v import make_network
 
 SIDE = 56
@@ -85,6 +85,7 @@ def make_phi3v_checkpoint(path: Path) -> Path:
     torch.manual_seed(0)
     network = make_network(CONFIG).float()
     draw_weights(network)
+    temper_attention(network)
     with torch.no_grad():  # the encoder output is about as large as the embeddings of tokens
         network.model.vision_embed_tokens.img_projection[2].weight.mul_(0.02)
     save_file(network.state_dict(), path / "model.safetensors", metadata={"format": "pt"})

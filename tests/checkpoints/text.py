@@ -37,7 +37,7 @@ from transformers import (
 from tests.checkpoints.files import write_files, write_json
 from tests.checkpoints.qwen2_vl import CHAT_TEMPLATE
 from tests.checkpoints.tokenizer import PLAIN_TOKENS, SPECIAL_TOKENS, VOCAB_SIZE, make_tokenizer
-from tests.checkpoints.weights import TINY_DECODER
+from tests.checkpoints.weights import TINY_DECODER, temper_attention
 
 LLAMA3_ROPE = {
     "rope_type": "llama3",
@@ -251,6 +251,7 @@ def _draw_norms_and_biases(model: torch.nn.Module) -> None:
                 parameter.normal_(std=0.3)
             elif name.endswith("linear_attn.out_proj.weight"):
                 parameter.mul_(0.5)  # delta nets magnify what is rounded
+        temper_attention(model)
         if type(model).__name__.startswith("Gemma4"):
             temper(model)
 

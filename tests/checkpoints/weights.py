@@ -33,6 +33,17 @@ def draw_weights(model: torch.nn.Module) -> None:
                 parameter.normal_(std=0.3)
 
 
+def temper_attention(model: torch.nn.Module) -> None:
+    """Makes scores of attention a quarter as large, unless queries have a norm: large ones magnify what sums round."""
+    parameters = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            if name.endswith("q_proj.weight") and name.replace("q_proj", "q_norm") not in parameters:
+                parameter.mul_(0.25)
+            elif name.endswith(("attn.qkv.weight", "qkv_proj.weight")):  # as many queries as inputs come first
+                parameter[: parameter.shape[1]].mul_(0.25)
+
+
 class Draw:
     """Draws random tensors."""
 
