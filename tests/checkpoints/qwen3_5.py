@@ -139,7 +139,8 @@ def _config(dtype: str, tied: bool, experts: bool) -> dict[str, Any]:
 
 
 def _decoder_weights(draw: Draw, tied: bool, readable: list[int], experts: bool) -> Iterator[Named]:
-    yield from draw.vocabulary("model.embed_tokens", HIDDEN, readable)
+    for name, table in draw.vocabulary("model.embed_tokens", HIDDEN, readable):
+        yield name, 0.4 * table  # otherwise a tied head magnifies what sums round
     for index, kind in enumerate(KINDS):
         layer = f"model.layers.{index}"
         yield from _norm(draw, f"{layer}.input_layernorm", HIDDEN)
@@ -182,7 +183,8 @@ def _delta_net(draw: Draw, name: str) -> Iterator[Named]:
     yield f"{name}.A_log", torch.linspace(-4, 0.5, VALUE_HEADS)
     yield f"{name}.dt_bias", torch.randn(VALUE_HEADS, generator=draw.generator) * 0.5 - 1
     yield from draw.norm(f"{name}.norm", VALUE_DIM)
-    yield from draw.linear(f"{name}.out_proj", HIDDEN, values, bias=False)
+    # Small, as delta nets magnify what is rounded.
+    yield from draw.linear(f"{name}.out_proj", HIDDEN, values, gain=0.15, bias=False)
 
 
 def _draft_weights(draw: Draw, experts: bool) -> Iterator[Named]:

@@ -146,7 +146,7 @@ def _decoder_weights(draw: Draw, tied: bool, readable: list[int], experts: bool)
 
 def expert_weights(draw: Draw, name: str) -> Iterator[Named]:
     """Yields the weights of experts in stacks, inputs before outputs, as they are published."""
-    yield from draw.linear(f"{name}.gate", NUM_EXPERTS, HIDDEN, gain=3, bias=False)
+    yield from draw.linear(f"{name}.gate", NUM_EXPERTS, HIDDEN, gain=1.5, bias=False)
     mlps = [dict(draw.mlp(name, HIDDEN, EXPERT_INNER)) for _ in range(NUM_EXPERTS)]
     gate, up, down = (
         torch.stack([mlp[f"{name}.{part}_proj.weight"].T for mlp in mlps]) for part in ("gate", "up", "down")
