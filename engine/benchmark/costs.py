@@ -24,15 +24,24 @@ def linear_values(text: TextConfig) -> float:
 
 def read_values(text: TextConfig, num_tokens: int) -> float:
     """Returns the weights of all layers' linears that a step of so many tokens reads. Experts are chosen at random."""
-    experts, layers = text.experts, 0 if text.experts is None else len(text.experts.layers)
-    features = (text.num_layers - layers) * text.intermediate_size
-    attending = _num_attending(text)
-    mixing = attending * _attention_values(text) + (text.num_layers - attending) * _state_layer_values(text)
-    if experts is not None:
+    return sum(_layer_values(text, index, num_tokens) for index in range(text.num_layers))
+
+
+def _layer_values(text: TextConfig, index: int, num_tokens: int = 1) -> float:
+    experts, features = text.experts, float(text.intermediate_size)
+    if experts is not None and index in experts.layers:
         chosen = 1 - (1 - experts.num_chosen / experts.num_experts) ** num_tokens
         read = chosen * experts.num_experts if num_tokens > 1 else experts.num_chosen
-        features += layers * (read * experts.intermediate_size + experts.shared_size)
+        features = read * experts.intermediate_size + experts.shared_size
+    attends = text.layer_kinds[index] in ("full", "sliding")
+    mixing = _attention_values(text) if attends else _state_layer_values(text)
     return mixing + 3 * text.hidden_size * features
+
+
+def _stored_values(text: TextConfig, index: int) -> float:
+    """Returns the weights of a layer's linears that compute what it stores of a token."""
+    attends = text.layer_kinds[index] in ("full", "sliding")
+    return 2 * text.hidden_size * text.num_kv_heads * text.head_dim if attends else _state_layer_values(text)
 
 
 def _attention_values(text: TextConfig) -> int:
@@ -105,10 +114,15 @@ def decode_flops(text: TextConfig, *, batch: int, context: int) -> float:
 
 
 def prefill_flops(text: TextConfig, num_tokens: int) -> float:
-    """Returns the operations of an uncached prompt with one sampled token."""
-    pairs = num_tokens * num_tokens / 2
-    attention = _num_attending(text) * text.num_heads * text.head_dim * 4 * pairs
-    return 2 * num_tokens * linear_values(text) + 2 * head_values(text) + attention
+    """Returns the operations of an uncached prompt with one sampled token.
+
+    Of other tokens, the last layer that stores something computes this alone, and the layers after it nothing.
+    """
+    last = text.num_storing_layers - 1
+    every = sum(_layer_values(text, index) for index in range(last)) + _stored_values(text, last)
+    attending = sum(kind in ("full", "sliding") for kind in text.layer_kinds[:last])
+    attention = attending * text.num_heads * text.head_dim * 2 * num_tokens * num_tokens
+    return 2 * num_tokens * every + 2 * (linear_values(text) - every) + 2 * head_values(text) + attention
 
 
 def vision_flops(vision: VisionConfig, num_patches: int) -> float:

@@ -1,6 +1,7 @@
 """The benchmarks' arithmetic."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -113,11 +114,16 @@ def test_groups_are_read_with_their_scales_and_zeros(quantization: str, scale_by
     assert weight_bytes == pytest.approx(linear_values(MID) * bits / 8 + 2 * head_values(MID))
 
 
-def test_a_prefill_multiplies_every_weight_with_every_token() -> None:
-    linears = 2 * linear_values(MID)
-    assert prefill_flops(MID, 1000) - 1000 * linears < 0.1 * prefill_flops(MID, 1000)
-    growth = prefill_flops(MID, 2000) - 2 * prefill_flops(MID, 1000)
-    assert growth > 0  # attention grows with the square
+def test_a_prefill_multiplies_weights_with_every_token_as_far_as_that_is_stored() -> None:
+    layer = linear_values(MID) / MID.num_layers
+    keys_and_values = 2 * MID.hidden_size * MID.num_kv_heads * MID.head_dim
+    one, two, three = (prefill_flops(MID, num_tokens) for num_tokens in (1, 2, 3))
+    attention = (MID.num_layers - 1) * MID.num_heads * MID.head_dim * 2  # grows with the square
+    assert two - one - 3 * attention == pytest.approx(2 * (linear_values(MID) - layer + keys_and_values))
+    assert three - two - 5 * attention == pytest.approx(two - one - 3 * attention)
+    assert one == pytest.approx(2 * (linear_values(MID) + head_values(MID)) + attention)
+    sharing = prefill_flops(replace(MID, num_sharing_layers=MID.num_layers // 2), 1000)
+    assert sharing < 0.53 * prefill_flops(MID, 1000)
 
 
 def test_a_decode_step_multiplies_every_weight_with_every_sequence() -> None:

@@ -267,10 +267,15 @@ class TextConfig:
     def cache_layer(self, index: int) -> int:
         """Returns the layer whose keys and values a layer attends to: its own, or for the last `num_sharing_layers` the
         last one of their kind before those."""
-        first = self.num_layers - self.num_sharing_layers
+        first = self.num_storing_layers
         if index < first:
             return index
         return max(each for each in range(first) if self.layer_kinds[each] == self.layer_kinds[index])
+
+    @property
+    def num_storing_layers(self) -> int:
+        """Layers up to the last one that stores something for later tokens."""
+        return self.num_layers - self.num_sharing_layers
 
     @property
     def rotary_dim(self) -> int:

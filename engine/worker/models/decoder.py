@@ -53,34 +53,42 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(config, index) for index in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
-    def forward(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor], ops: Ops) -> Tensor:
+    def forward(
+        self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor], ops: Ops, *, narrows: bool
+    ) -> Tensor:
         """Computes the batch's tokens, writes their keys and values to the cache, and returns logits of sampled rows.
 
         Args:
             cache: KV cache with all earlier tokens of the batch's sequences.
             encoder_outputs: encoder output of each media item in the batch, by key: one row per placeholder token, of
                 `encoder_row_width` values.
+            narrows: Other rows than sampled ones are computed only as far as later tokens need it.
 
         Returns:
             float32 [samples, vocab_size]
         """
-        hidden = self.hidden_states(batch, cache, encoder_outputs, ops)
-        return self.logits(hidden[batch.sampled_rows], ops)
+        narrows = narrows and self.config.num_deepstack_layers < self.config.num_storing_layers
+        hidden = self.hidden_states(batch, cache, encoder_outputs, ops, narrows=narrows)
+        return self.logits(hidden if narrows else hidden[batch.sampled_rows], ops)
 
     def logits(self, hidden: Tensor, ops: Ops) -> Tensor:
         """Returns the logits of rows of `hidden_states`: [rows, hidden_size] → float32 [rows, vocab_size]"""
         logits, cap = ops.logits(hidden, self.norm, self.lm_head), self.config.logit_cap
         return logits if cap is None else logits.div_(cap).tanh_().mul_(cap)
 
-    def hidden_states(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor], ops: Ops) -> Tensor:
-        """Computes all layers, but not the final norm: [tokens, hidden_size]. The arguments are those of `forward`."""
+    def hidden_states(
+        self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor], ops: Ops, *, narrows: bool = False
+    ) -> Tensor:
+        """Computes all layers, but not the final norm: [tokens, hidden_size], or of sampled rows alone if it `narrows`.
+        The arguments are those of `forward`."""
         hidden = self.embed(batch.token_ids)
         for rows in batch.media:
             encoded = encoded_rows(rows, encoder_outputs)
             hidden[rows.row : rows.row + rows.num_tokens] = encoded[:, : self.config.hidden_size]
         deepstack = self._deepstack(batch, encoder_outputs)
         added = None if self.layer_embeddings is None else self.layer_embeddings(batch, hidden, ops)
-        return self._compute(hidden, self._inputs(batch, cache, ops), cache, ops, deepstack=deepstack, added=added)
+        inputs, narrowed = self._inputs(batch, cache, ops), batch if narrows else None
+        return self._compute(hidden, inputs, cache, ops, deepstack=deepstack, added=added, narrowed=narrowed)
 
     def decode(
         self, token_ids: Tensor, positions: Tensor, slots: Tensor, plan: Any, cache: KVCache, ops: Ops
@@ -136,10 +144,26 @@ class Decoder(nn.Module):
         *,
         deepstack: DeepStack | None = None,
         added: Tensor | None = None,
+        narrowed: Batch | None = None,
     ) -> Tensor:
-        """Runs all layers: [tokens, hidden_size] → [tokens, hidden_size]. `added`: see `LayerEmbedder`."""
+        """Runs all layers: [tokens, hidden_size] → [tokens, hidden_size].
+
+        Args:
+            added: See `LayerEmbedder`.
+            narrowed: The batch, of which sampled rows alone are computed and returned after the last layer that stores
+                something: no later token reads the others.
+        """
         for index, (layer, kind) in enumerate(zip(self.layers, self.config.layer_kinds, strict=True)):
-            hidden = layer(hidden, ops, inputs[kind], cache, index, None if added is None else added[:, index])
+            arguments = (hidden, ops, inputs[kind], cache, index, None if added is None else added[:, index])
+            if narrowed is None or index != self.config.num_storing_layers - 1:
+                hidden = layer(*arguments)
+            else:
+                rows = narrowed.sampled_rows
+                hidden, added = layer(*arguments, rows), None if added is None else added[rows]
+                if not len(rows):
+                    return hidden
+                if self.config.num_sharing_layers:
+                    inputs = self._inputs(narrowed.sampled(), cache, ops)
             if deepstack is not None and index < self.config.num_deepstack_layers:
                 hidden[deepstack.rows] += deepstack.values[:, index]
         return hidden
@@ -241,11 +265,26 @@ class DecoderLayer(nn.Module):
         self.factor = empty_parameter(1) if config.layer_factors else None
 
     def forward(
-        self, hidden: Tensor, ops: Ops, inputs: LayerInputs, cache: KVCache, index: int, added: Tensor | None = None
+        self,
+        hidden: Tensor,
+        ops: Ops,
+        inputs: LayerInputs,
+        cache: KVCache,
+        index: int,
+        added: Tensor | None = None,
+        rows: Tensor | None = None,
     ) -> Tensor:
-        """[tokens, hidden_size] → [tokens, hidden_size], for the layer of this index. `added`: its part of what
-        `LayerEmbedder` returns."""
+        """[tokens, hidden_size] → [tokens, hidden_size], for the layer of this index.
+
+        Args:
+            added: The part for this layer of what `LayerEmbedder` returns.
+            rows: int64: the only tokens that are computed once all are stored, and returned.
+        """
         mixed = self.mixer(hidden, self.input_layernorm, ops, inputs, cache, index)
+        if rows is not None:
+            mixed, hidden, added = mixed[rows], hidden[rows], None if added is None else added[rows]
+            if not len(rows):
+                return hidden
         if (norms := self.output_norms) is not None:
             hidden = hidden + norms.attention(ops.linear_add(mixed, self.mixer.out, None))
             output = ops.norm_mlp_add(hidden, self.post_attention_layernorm, self.mlp, residual=False)

@@ -77,7 +77,9 @@ class Model(nn.Module):
 
     def forward(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
         """See `Decoder.forward`; `encoder_outputs` are those of `encode`."""
-        return self.decoder(batch, cache, encoder_outputs, self._ops_of(batch))
+        # Only the first rank knows which rows are sampled, and adapters know their rows in the whole batch.
+        narrows = self.parallel is None and not batch.adapters
+        return self.decoder(batch, cache, encoder_outputs, self._ops_of(batch), narrows=narrows)
 
     def hidden_states(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
         """See `Decoder.hidden_states`."""

@@ -1,10 +1,11 @@
 """The tensors of one forward pass over the packed chunks of a step."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from glimpse.engine.protocol.media import MediaSpan
@@ -112,9 +113,34 @@ class Batch:
     """In the order of rows. Those that are missing have none."""
     sampled_rows: Tensor
     """int64 [rows]: for each chunk that samples, the token before each draft token, then the last token."""
+    num_sampled: tuple[int, ...]
+    """How many of these each chunk has."""
 
     @property
     def is_decode(self) -> bool:
         """Whether each sequence has one new token, which is sampled and not a media token."""
         num_sequences = len(self.query_lengths)
         return self.token_ids.shape[0] == self.sampled_rows.shape[0] == num_sequences and not self.media
+
+    def sampled(self) -> "Batch":
+        """Returns a batch of the sampled rows, at least one, for layers that store nothing."""
+        rows, sliding = self.sampled_rows, self.sliding
+        chunks = [index for index, number in enumerate(self.num_sampled) if number]
+        counts = tuple(self.num_sampled[index] for index in chunks)
+        return replace(
+            self,
+            token_ids=self.token_ids[rows],
+            pending_tokens=None,
+            positions=self.positions[:, rows],
+            slots=self.slots[rows],
+            block_tables=self.block_tables[chunks],
+            sliding=sliding and SlidingBlocks(sliding.slots[rows], sliding.block_tables[chunks]),
+            query_lengths=counts,
+            key_lengths=tuple(self.key_lengths[index] for index in chunks),
+            key_lengths_on_device=self.key_lengths_on_device[chunks],
+            media=(),
+            bidirectional=(),
+            states=(),
+            sampled_rows=torch.arange(len(rows), device=rows.device),
+            num_sampled=counts,
+        )

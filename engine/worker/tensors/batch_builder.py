@@ -123,6 +123,7 @@ class BatchBuilder:
             states=_state_rows(chunks) if chunks[0].states is not None else (),
             adapters=self._adapter_rows(chunks) if self._adapters else (),
             sampled_rows=tensors["sampled_rows"],
+            num_sampled=_num_sampled(chunks),
         )
 
     def _grow(self) -> None:
@@ -172,7 +173,6 @@ class BatchBuilder:
         ends = lengths.cumsum()
         token_rows = np.repeat(table_rows, lengths)  # [tokens]: row of the sequence that a token belongs to
         indices = np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)  # [tokens]: index in the sequence
-        num_sampled = [1 + chunk.num_draft_tokens if chunk.samples else 0 for chunk in chunks]
         positions = np.empty((3, len(indices)), dtype=np.int64)
         positions[:] = indices + self._deltas[token_rows]  # correct for generated tokens
         for index in np.flatnonzero(starts < self._prompt_lengths[table_rows]).tolist():
@@ -183,7 +183,9 @@ class BatchBuilder:
             "token_ids": np.fromiter(chain.from_iterable(chunk.token_ids for chunk in chunks), dtype=np.int64),
             "positions": positions,
             **self._slots(token_rows, indices),
-            "sampled_rows": np.concatenate([np.arange(end - n, end) for end, n in zip(ends, num_sampled, strict=True)]),
+            "sampled_rows": np.concatenate(
+                [np.arange(end - n, end) for end, n in zip(ends, _num_sampled(chunks), strict=True)]
+            ),
         }
 
     def _adapter_rows(self, chunks: Sequence[SequenceChunk]) -> tuple[AdapterRows, ...]:
@@ -224,6 +226,10 @@ def make_batch(
     for chunk in chunks:
         builder.add(chunk.sequence_id, layouts[chunk.sequence_id])
     return builder.build(chunks, last_sampled_rows=last_sampled_rows)
+
+
+def _num_sampled(chunks: Sequence[SequenceChunk]) -> tuple[int, ...]:
+    return tuple([1 + chunk.num_draft_tokens if chunk.samples else 0 for chunk in chunks])
 
 
 def _state_rows(chunks: Sequence[SequenceChunk]) -> tuple[StateRows, ...]:
