@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import platform
+import re
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ BLOCKS_AHEAD = NUM_TOKENS_AHEAD // BLOCK_SIZE
 NUM_LAYERS = 3
 
 pytestmark = pytest.mark.skipif(
-    platform.system() != "Linux" or [*map(int, platform.release().split(".")[:2])] < [5, 14],
+    platform.system() != "Linux" or [*map(int, re.findall(r"\d+", platform.release())[:2])] < [5, 14],
     reason="the system maps no memory on request",
 )
 
