@@ -33,15 +33,14 @@ def _layer_values(text: TextConfig, index: int, num_tokens: int = 1) -> float:
         chosen = 1 - (1 - experts.num_chosen / experts.num_experts) ** num_tokens
         read = chosen * experts.num_experts if num_tokens > 1 else experts.num_chosen
         features = read * experts.intermediate_size + experts.shared_size
-    attends = text.layer_kinds[index] in ("full", "sliding")
-    mixing = _attention_values(text) if attends else _state_layer_values(text)
+    mixing = _attention_values(text) if _attends(text, index) else _state_layer_values(text)
     return mixing + 3 * text.hidden_size * features
 
 
 def _stored_values(text: TextConfig, index: int) -> float:
     """Returns the weights of a layer's linears that compute what it stores of a token."""
-    attends = text.layer_kinds[index] in ("full", "sliding")
-    return 2 * text.hidden_size * text.num_kv_heads * text.head_dim if attends else _state_layer_values(text)
+    keys_and_values = 2 * text.hidden_size * text.num_kv_heads * text.head_dim
+    return keys_and_values if _attends(text, index) else _state_layer_values(text)
 
 
 def _attention_values(text: TextConfig) -> int:
@@ -57,8 +56,13 @@ def _state_layer_values(text: TextConfig) -> int:
     return text.hidden_size * (sizes.conv_width + 2 * sizes.value_width + 2 * sizes.num_value_heads)
 
 
-def _num_attending(text: TextConfig) -> int:
-    return sum(kind in ("full", "sliding") for kind in text.layer_kinds)
+def _attends(text: TextConfig, index: int) -> bool:
+    return text.layer_kinds[index] in ("full", "sliding")
+
+
+def _num_attending(text: TextConfig, num_layers: int | None = None) -> int:
+    """Returns how many of the first `num_layers` attend to tokens. Default: of all."""
+    return sum(_attends(text, index) for index in range(text.num_layers if num_layers is None else num_layers))
 
 
 def head_values(text: TextConfig) -> int:
@@ -120,8 +124,7 @@ def prefill_flops(text: TextConfig, num_tokens: int) -> float:
     """
     last = text.num_storing_layers - 1
     every = sum(_layer_values(text, index) for index in range(last)) + _stored_values(text, last)
-    attending = sum(kind in ("full", "sliding") for kind in text.layer_kinds[:last])
-    attention = attending * text.num_heads * text.head_dim * 2 * num_tokens * num_tokens
+    attention = _num_attending(text, last) * text.num_heads * text.head_dim * 2 * num_tokens * num_tokens
     return 2 * num_tokens * every + 2 * (linear_values(text) - every) + 2 * head_values(text) + attention
 
 
