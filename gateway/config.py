@@ -197,7 +197,7 @@ def _blocks(options: GatewayOptions, folder: Path) -> dict[str, str]:
         "http_routes": _items(routes.http_routes(by_key=by_key, max_pause=max_pause)),
         "connect_filter": _items([connect.http_filter()] if options.connect else []),
         "static_routes": _items(static),
-        "unknown_path_routes": _items(unknown_path_routes(page=options.page, max_pause=max_pause)),
+        "unknown_path_routes": _items(unknown_path_routes(page=options.page, max_wait=max_pause)),
         "affinity_filter": _items([affinity.http_filter()] if by_key else []),
         "key_listener": _items([affinity.key_listener()] if by_key else []),
         "refusal_filters": _items(refusals.http_filters()),

@@ -41,13 +41,13 @@ _PAGE_HINTS = ((r"/(docs|redoc|swagger|api-docs|reference)(/.*)?", "Use GET /doc
 _NO_PAGE_HINTS = ((r"/|/docs/?", f"This gateway runs with --no-page. {_DOCUMENT}"),)
 
 
-def unknown_path_routes(*, page: bool, max_pause: str) -> list[dict[str, Any]]:
+def unknown_path_routes(*, page: bool, max_wait: str) -> list[dict[str, Any]]:
     """Returns Envoy's last routes: 404 for every path, with a hint as body.
 
     Args:
         page: the gateway serves the page and /docs.
-        max_pause: how long a body may pause; then the answer is 408.
+        max_wait: how long a body may take; then the answer is 408.
     """
     hints = (*(_PAGE_HINTS if page else _NO_PAGE_HINTS), *_HINTS)
     matches = [*(({"safe_regex": {"regex": pattern}}, hint) for pattern, hint in hints), ({"prefix": "/"}, _DOCUMENT)]
-    return [refusal(match, 404, max_pause=max_pause, body=hint) for match, hint in matches]
+    return [refusal(match, 404, max_wait=max_wait, body=hint) for match, hint in matches]

@@ -17,19 +17,20 @@ def http_filters() -> list[dict[str, Any]]:
     return [{"name": name, "disabled": True, "typed_config": config} for name in (_DROP, _ANSWER)]
 
 
-def refusal(match: dict[str, Any], status: int, *, max_pause: str, **context: str) -> dict[str, Any]:
+def refusal(match: dict[str, Any], status: int, *, max_wait: str, **context: str) -> dict[str, Any]:
     """Returns a route whose requests get this status.
 
     Args:
         match: The route's match.
-        max_pause: How long a body may pause; then the answer is 408.
+        max_wait: How long the whole body may take; then the answer is 408.
         context: `body`, and `allow`, the header of that name.
     """
     contexts = ((_DROP, {}), (_ANSWER, {"status": str(status), "body": "", **context}))
     return {
         "match": match,
-        # No request reaches the cluster. Routes without one have no time for a body.
-        "route": {"cluster": BY_LOAD, "idle_timeout": max_pause},
+        # No request reaches the cluster. Routes without one have no time for a body. A pause alone would not end a body
+        # that comes byte by byte.
+        "route": {"cluster": BY_LOAD, "max_stream_duration": {"max_stream_duration": max_wait}},
         "typed_per_filter_config": {
             name: {"@type": f"{_LUA}LuaPerRoute", "filter_context": values} for name, values in contexts
         },

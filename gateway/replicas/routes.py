@@ -77,7 +77,7 @@ def _routes_of_path(
     if may_have_key:
         yield _asking(path | {"headers": [verb, _HAS_KEY | {"invert_match": True}]}, max_pause)
     yield {"match": path | {"headers": [verb]}, "route": {"cluster": BY_LOAD}}
-    yield refusal(path, 405, max_pause=max_pause, allow=", ".join(verbs))
+    yield refusal(path, 405, max_wait=max_pause, allow=", ".join(verbs))
 
 
 def _asking(match: dict[str, Any], max_pause: str) -> dict[str, Any]:

@@ -347,6 +347,18 @@ async def test_a_body_that_stalls_is_refused_and_a_slow_answer_is_not(replicas: 
     assert sum(backend.num_calls for backend in replicas.backends) == before
 
 
+async def test_a_body_of_no_use_may_not_come_byte_by_byte(replicas: Replicas) -> None:
+    async def trickle() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield b"1"
+            await asyncio.sleep(0.2)  # shorter than a body may pause
+
+    headers = {"content-type": "application/json", "content-length": "100"}
+    async with replicas.http.post("/v1/nothing", data=trickle(), headers=headers) as answer:
+        assert answer.status == 408
+        assert (await answer.json())["error"]["code"] == "request_timeout"
+
+
 class scripted:  # noqa: N801 - reads as a function
     """Gives all servers a script, for a block."""
 
